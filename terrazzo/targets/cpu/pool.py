@@ -1,0 +1,238 @@
+"""The worker pool: threads that run programs of compiled phases, one ctypes call a program.
+
+One pool a process (`shared()`); workers are made when first needed, by pthread_create on generated
+code, so the interpreter never sees them. Any Python thread may call `run`; calls take turns. A forked
+child starts without workers and makes its own. Workers are joined at exit before the code goes.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import mmap
+import os
+import signal
+import threading
+import time
+import weakref
+from collections.abc import Sequence
+from functools import cache
+
+import numpy as np
+
+from terrazzo.errors import OptionError, PlatformError
+from terrazzo.targets.cpu import jit
+from terrazzo.targets.cpu.pool_ir import MAILBOXES, STRIDE, pool_ir
+
+MAX_THREADS = 256
+DONE, CANCELLED, FAULT = 0, 1, 2
+FAULT_NONFINITE, FAULT_BOUNDS = 1, 2
+
+# A barrier waits for the others' share of one phase, an idle worker for the caller's next program
+# (sampling and printing a token take some 100 µs). Past that, sleeping gives the core to whoever is
+# keeping us waiting; a wake-up costs 5 to 50 µs.
+BARRIER_SPIN_US = 50.0
+IDLE_SPIN_US = 500.0
+CROWDED_SPIN_US = 1.0  # more threads than cores: the one we wait for may need ours
+
+
+def private_memory(size: int) -> np.ndarray:
+    """`size` zeroed bytes, page aligned, not shared with forked children; uint8[size]."""
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+    return np.frombuffer(mmap.mmap(-1, max(size, 1), flags=flags), np.uint8)[:size]
+
+
+class Program:
+    """Phases to run in order on all threads, a barrier after each.
+
+    `entries` is int64[count, 2]: address of a phase `void (ptr table, i32 tid, i32 threads)` and of its
+    table; the tables belong to the caller and must outlive the program, as must the code. Table slot 3
+    must be 0 at the start and is 0 again after each phase. `control` is int64[2] or more (cancel and
+    fault words, fault detail; table slot 2 points at it); the program makes its own if None.
+    `guarded` programs, run on the main thread, are cancelled by Ctrl-C.
+    """
+
+    def __init__(
+        self,
+        entries: np.ndarray | Sequence[tuple[int, int]],
+        control: np.ndarray | None = None,
+        *,
+        guarded: bool = False,
+    ) -> None:
+        self.entries = np.ascontiguousarray(entries, np.int64).reshape(-1, 2)
+        self.count = len(self.entries)
+        self.control = np.zeros(8, np.int64) if control is None else control
+        self.threads = 0
+        self.guarded = guarded
+        self._fields = private_memory(64).view(np.int64)
+        self._fields[:6] = (
+            self.entries.ctypes.data, self.count, 0, self.control.ctypes.data, 0, 0,
+        )  # fmt: skip
+        self.address = self._fields.ctypes.data
+
+    def configure(self, threads: int, barrier_spin: int, idle_spin: int, guarded: bool) -> None:
+        """For the pool: sets the thread count and the waits (in pauses)."""
+        self._fields[2] = threads
+        self._fields[5:8] = (guarded, barrier_spin, idle_spin)
+        self.threads = threads
+
+    def profile_into(self, stamps: np.ndarray | None) -> None:
+        """Until called with None, runs write cycle counts to int64[count, threads, 2] `stamps`."""
+        self._fields[4] = 0 if stamps is None else stamps.ctypes.data
+
+
+@cache
+def _code() -> jit.Module:
+    return jit.load(jit.compile_object(pool_ir(), jit.HostIsa()))
+
+
+@cache
+def _pause_us() -> float:
+    """Length of one pause of this CPU in µs (0.01 to 0.1)."""
+    pauses = _code().function("pauses", None, ctypes.c_int64)
+    pauses(100)
+    best = min(_timed(lambda: pauses(500)) for _ in range(3))
+    return max(best / 500 * 1e6, 1e-3)
+
+
+def _timed(call) -> float:
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
+
+
+class Pool:
+    """Up to `threads` threads, the caller's included. Use `shared()`; own pools are for tests."""
+
+    def __init__(
+        self,
+        threads: int = 1,
+        *,
+        barrier_spin_us: float = BARRIER_SPIN_US,
+        idle_spin_us: float = IDLE_SPIN_US,
+    ) -> None:
+        code = _code()
+        self._code = code
+        self._run = code.function("run", ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)
+        self._stop = code.function("stop", None, ctypes.c_void_p, ctypes.c_int64)
+        self._libc = ctypes.CDLL(None)
+        self._spins = (barrier_spin_us, idle_spin_us)
+        self._closed = False
+        self._reset()
+        _pools.add(self)
+        if threads > 1:
+            with self._lock:
+                self._grow(threads)
+
+    def _reset(self) -> None:
+        """The state of a pool without workers; what a forked child starts from."""
+        self._memory = private_memory(MAILBOXES + STRIDE * MAX_THREADS)
+        self._address = self._memory.ctypes.data
+        self._handles: list[ctypes.c_ulong] = []
+        self._lock = threading.Lock()
+        self._pid = os.getpid()
+        self.generation = getattr(self, "generation", 0) + 1
+
+    @property
+    def workers(self) -> int:
+        """Threads started so far, the caller's included."""
+        return len(self._handles) + 1
+
+    def run(self, program: Program, threads: int) -> int:
+        """Runs all of `program` on `threads` threads; blocks, dropping the GIL.
+
+        Returns phases done * 4 + (DONE, CANCELLED or FAULT): the phase that faulted is the last done.
+        A set cancel or fault word stops the program at the next barrier (at once if set before), and
+        is left set. Raises OptionError for a thread count outside 1 .. MAX_THREADS.
+        """
+        if self._pid != os.getpid():  # forked behind Python's back: the workers stayed in the parent
+            self._reset()
+        with self._lock:
+            guarded = program.guarded and threading.get_ident() == _main_ident
+            if program.threads != threads or program._fields[5] != guarded:
+                self._prepare(program, threads, guarded)
+            if program.count == 0:
+                return DONE
+            return self._run(self._address, program.address)
+
+    def _prepare(self, program: Program, threads: int, guarded: bool) -> None:
+        if not 1 <= threads <= MAX_THREADS:
+            raise OptionError(f"threads is {threads}", f"choose 1 to {MAX_THREADS}")
+        if self._closed:
+            raise RuntimeError("the worker pool is closed")
+        if threads > self.workers:
+            self._grow(threads)
+        barrier, idle = self._spins
+        if threads > len(os.sched_getaffinity(0)):
+            barrier, idle = min(barrier, CROWDED_SPIN_US), min(idle, CROWDED_SPIN_US)
+        pause = _pause_us()
+        program.configure(threads, int(barrier / pause), int(idle / pause), guarded)
+
+    def _grow(self, threads: int) -> None:
+        worker = ctypes.c_void_p(self._code.address("worker"))
+        # Workers inherit the mask: signals stay with Python's threads.
+        old = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        try:
+            for tid in range(self.workers, threads):
+                offset = MAILBOXES + STRIDE * tid
+                mail = self._memory[offset : offset + 24]
+                mail.view(np.int32)[2] = tid
+                mail.view(np.int64)[2] = self._address
+                handle = ctypes.c_ulong()
+                failed = self._libc.pthread_create(
+                    ctypes.byref(handle), None, worker, ctypes.c_void_p(self._address + offset)
+                )
+                if failed:
+                    raise PlatformError(
+                        f"the system refused worker thread {tid} ({os.strerror(failed)})",
+                        f"run with threads={tid}",
+                    )
+                self._handles.append(handle)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, old)
+
+    def close(self, timeout: float = -1) -> None:
+        """Joins the workers, waiting `timeout` s for a running program (-1: as long as it takes)."""
+        if self._closed or self._pid != os.getpid() or not self._lock.acquire(timeout=timeout):
+            return
+        try:
+            self._closed = True
+            self._stop(self._address, self.workers)
+            for handle in self._handles:
+                self._libc.pthread_join(handle, None)
+            self._handles = []
+        finally:
+            self._lock.release()
+
+
+_pools: weakref.WeakSet[Pool] = weakref.WeakSet()
+_shared: Pool | None = None
+_shared_lock = threading.Lock()
+_main_ident = threading.main_thread().ident
+
+
+def shared() -> Pool:
+    """The process's pool; it grows to whatever thread count is asked of it."""
+    global _shared
+    with _shared_lock:
+        if _shared is None:
+            _shared = Pool()
+        return _shared
+
+
+def _after_fork() -> None:
+    global _shared_lock, _main_ident
+    _shared_lock = threading.Lock()
+    _main_ident = threading.get_ident()  # the thread that forked is the child's main thread
+    for pool in _pools:
+        pool._reset()
+
+
+def _at_exit() -> None:
+    # A daemon thread may still be inside a program; its code stays mapped (see jit), so leave it.
+    for pool in list(_pools):
+        pool.close(timeout=1.0)
+
+
+os.register_at_fork(after_in_child=_after_fork)
+atexit.register(_at_exit)

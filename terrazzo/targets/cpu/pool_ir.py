@@ -1,0 +1,340 @@
+"""The worker pool's generated code: workers, the barrier, the executor of programs, the Ctrl-C guard.
+
+Memory shared by the threads (offsets in bytes; each hot word has two cache lines of its own, because
+Intel's prefetcher fetches lines in pairs):
+
+    pool:     0 ptr program (null: workers exit) | 128 i32 arrivals | 256 i32 phase | 384 i32 sleepers
+              512 + 128 * tid: mailbox { i32 sequence, i32 sleepers, i32 tid, pad, ptr pool }
+    program:  i64 x 8 { entries, count, threads, control, profile or 0, guarded 0/1, barrier spin,
+              idle spin }
+    entry:    { ptr phase, ptr table }
+    control:  { i32 cancel, i32 fault, i64 fault detail }; cancel: bit 0 asked for, bit 1 Ctrl-C
+    profile:  i64 [count][threads][2]: cycle counter before and after each phase
+
+The phase word advances by 2 at each barrier; its bit 0 says "stop". The last thread to arrive looks at
+the control words and publishes its decision in that word, so all threads decide alike. It also zeroes
+the work counter of the phase just done (table slot 3), when no thread can be using it.
+"""
+
+from __future__ import annotations
+
+from string import Template
+
+from terrazzo.targets.cpu.futex import system_ir
+
+ARRIVALS, PHASE, SLEEPERS, MAILBOXES, STRIDE = 128, 256, 384, 512, 128
+
+_IR = r"""
+declare i32 @sigaction(i32, ptr, ptr)
+declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
+
+; Waits until *word != old and returns what it is then: spins `limit` times, then sleeps.
+define internal i32 @wait_change(ptr %word, i32 %old, ptr %sleepers, i64 %limit) nounwind {
+entry:
+  br label %spin
+spin:
+  %left = phi i64 [ %limit, %entry ], [ %less, %again ]
+  %seen = load atomic i32, ptr %word acquire, align 4
+  %moved = icmp ne i32 %seen, %old
+  br i1 %moved, label %out, label %wait
+wait:
+  %tired = icmp eq i64 %left, 0
+  br i1 %tired, label %sleep, label %again
+again:
+  call void @pause()
+  %less = sub i64 %left, 1
+  br label %spin
+sleep:
+  ; The waker changes the word before it reads `sleepers`; we count ourselves before the kernel
+  ; compares the word. Both sequentially consistent: one of us sees the other.
+  %s0 = atomicrmw add ptr %sleepers, i32 1 seq_cst
+  call void @futex_wait(ptr %word, i32 %old)
+  %s1 = atomicrmw sub ptr %sleepers, i32 1 seq_cst
+  %now = load atomic i32, ptr %word acquire, align 4
+  %same = icmp eq i32 %now, %old
+  br i1 %same, label %sleep, label %out
+out:
+  %value = phi i32 [ %seen, %spin ], [ %now, %sleep ]
+  ret i32 %value
+}
+
+; After a phase, with no thread inside it: rewinds its work counter, says whether to stop.
+define internal i32 @settle(ptr %table, ptr %control) nounwind alwaysinline {
+entry:
+  %slot3 = getelementptr i8, ptr %table, i64 24
+  %used = load i64, ptr %slot3
+  %dirty = icmp ne i64 %used, 0
+  br i1 %dirty, label %rewind, label %look
+rewind:
+  store i64 0, ptr %slot3
+  br label %look
+look:
+  %words = load atomic i64, ptr %control monotonic, align 8
+  %any = icmp ne i64 %words, 0
+  %stop = zext i1 %any to i32
+  ret i32 %stop
+}
+
+; Barrier of all threads after the phase with `table`; returns 1 when the program shall stop.
+define internal i32 @barrier(ptr %pool, i32 %n, ptr %table, ptr %control, i64 %spin)
+    nounwind alwaysinline {
+entry:
+  %arrivals = getelementptr i8, ptr %pool, i64 $ARRIVALS
+  %phase = getelementptr i8, ptr %pool, i64 $PHASE
+  %sleepers = getelementptr i8, ptr %pool, i64 $SLEEPERS
+  %old = load atomic i32, ptr %phase monotonic, align 4
+  %before = atomicrmw add ptr %arrivals, i32 1 acq_rel
+  %others = sub i32 %n, 1
+  %last = icmp eq i32 %before, %others
+  br i1 %last, label %release, label %wait
+release:
+  store atomic i32 0, ptr %arrivals monotonic, align 4
+  %stop = call i32 @settle(ptr %table, ptr %control)
+  %next = add i32 %old, 2
+  %even = and i32 %next, -2
+  %new = or i32 %even, %stop
+  %x = atomicrmw xchg ptr %phase, i32 %new seq_cst
+  %s = load atomic i32, ptr %sleepers seq_cst, align 4
+  %asleep = icmp ne i32 %s, 0
+  br i1 %asleep, label %wake, label %released
+wake:
+  call void @futex_wake(ptr %phase, i32 2147483647)
+  br label %released
+released:
+  ret i32 %stop
+wait:
+  %seen = call i32 @wait_change(ptr %phase, i32 %old, ptr %sleepers, i64 %spin)
+  %said = and i32 %seen, 1
+  ret i32 %said
+}
+
+; Runs the program's entries as thread `tid`; returns how many were done when it ended.
+define internal i64 @execute(ptr %pool, ptr %program, i32 %tid) nounwind {
+entry:
+  %entries = load ptr, ptr %program
+  %p1 = getelementptr i64, ptr %program, i64 1
+  %count = load i64, ptr %p1
+  %p2 = getelementptr i64, ptr %program, i64 2
+  %n64 = load i64, ptr %p2
+  %n = trunc i64 %n64 to i32
+  %p3 = getelementptr i64, ptr %program, i64 3
+  %control = load ptr, ptr %p3
+  %p4 = getelementptr i64, ptr %program, i64 4
+  %profile = load ptr, ptr %p4
+  %p6 = getelementptr i64, ptr %program, i64 6
+  %spin = load i64, ptr %p6
+  %timed = icmp ne ptr %profile, null
+  %alone = icmp eq i32 %n, 1
+  %tid64 = zext i32 %tid to i64
+  br label %next
+next:
+  %i = phi i64 [ 0, %entry ], [ %done, %joined ]
+  %at = shl i64 %i, 4
+  %entryp = getelementptr i8, ptr %entries, i64 %at
+  %fn = load ptr, ptr %entryp
+  %tablep = getelementptr i8, ptr %entryp, i64 8
+  %table = load ptr, ptr %tablep
+  br i1 %timed, label %watch, label %plain
+plain:
+  call void %fn(ptr %table, i32 %tid, i32 %n)
+  br label %join
+watch:
+  %row = mul i64 %i, %n64
+  %cell = add i64 %row, %tid64
+  %off = shl i64 %cell, 4
+  %begin = getelementptr i8, ptr %profile, i64 %off
+  %end = getelementptr i8, ptr %begin, i64 8
+  %t0 = call i64 @cycles()
+  call void %fn(ptr %table, i32 %tid, i32 %n)
+  %t1 = call i64 @cycles()
+  store i64 %t0, ptr %begin
+  store i64 %t1, ptr %end
+  br label %join
+join:
+  br i1 %alone, label %single, label %together
+single:
+  %stop1 = call i32 @settle(ptr %table, ptr %control)
+  br label %joined
+together:
+  %stopn = call i32 @barrier(ptr %pool, i32 %n, ptr %table, ptr %control, i64 %spin)
+  br label %joined
+joined:
+  %stop = phi i32 [ %stop1, %single ], [ %stopn, %together ]
+  %done = add i64 %i, 1
+  %more = icmp ult i64 %done, %count
+  %go = icmp eq i32 %stop, 0
+  %continue = and i1 %more, %go
+  br i1 %continue, label %next, label %out
+out:
+  ret i64 %done
+}
+
+; Start routine of a worker (pthread_create); its argument is its mailbox.
+define ptr @worker(ptr %mail) nounwind {
+entry:
+  %sleepers = getelementptr i8, ptr %mail, i64 4
+  %tidp = getelementptr i8, ptr %mail, i64 8
+  %tid = load i32, ptr %tidp
+  %poolp = getelementptr i8, ptr %mail, i64 16
+  %pool = load ptr, ptr %poolp
+  br label %idle
+idle:
+  %last = phi i32 [ 0, %entry ], [ %now, %work ]
+  %patience = phi i64 [ 0, %entry ], [ %spin, %work ]
+  %now = call i32 @wait_change(ptr %mail, i32 %last, ptr %sleepers, i64 %patience)
+  %program = load ptr, ptr %pool
+  %quit = icmp eq ptr %program, null
+  br i1 %quit, label %out, label %work
+work:
+  ; Read before executing: once the last barrier is passed the program belongs to the caller again.
+  %p7 = getelementptr i64, ptr %program, i64 7
+  %spin = load i64, ptr %p7
+  %r = call i64 @execute(ptr %pool, ptr %program, i32 %tid)
+  br label %idle
+out:
+  ret ptr null
+}
+
+; Hands the pool's program to the workers 1 .. n-1 by their mailboxes.
+define internal void @post(ptr %pool, i64 %n) nounwind {
+entry:
+  br label %next
+next:
+  %t = phi i64 [ 1, %entry ], [ %t1, %posted ]
+  %left = icmp ult i64 %t, %n
+  br i1 %left, label %one, label %out
+one:
+  %scaled = mul i64 %t, $STRIDE
+  %off = add i64 %scaled, $MAILBOXES
+  %mail = getelementptr i8, ptr %pool, i64 %off
+  %seq = load atomic i32, ptr %mail monotonic, align 4
+  %new = add i32 %seq, 1
+  %x = atomicrmw xchg ptr %mail, i32 %new seq_cst
+  %sleepers = getelementptr i8, ptr %mail, i64 4
+  %s = load atomic i32, ptr %sleepers seq_cst, align 4
+  %asleep = icmp ne i32 %s, 0
+  br i1 %asleep, label %wake, label %posted
+wake:
+  call void @futex_wake(ptr %mail, i32 1)
+  br label %posted
+posted:
+  %t1 = add i64 %t, 1
+  br label %next
+out:
+  ret void
+}
+
+; Ctrl-C while the main thread is in here: Python's own handler only notes the signal, so we set the
+; cancel word first and then call it. One guard at a time: only the main thread asks for one.
+@guard_control = internal global ptr null
+@guard_chain = internal global ptr null
+@guard_old = internal global [256 x i8] zeroinitializer, align 16
+@guard_new = internal global [256 x i8] zeroinitializer, align 16
+
+define internal void @on_interrupt(i32 %signal, ptr %info, ptr %context) nounwind {
+  %control = load ptr, ptr @guard_control
+  %x = atomicrmw or ptr %control, i32 2 seq_cst
+  %chain = load ptr, ptr @guard_chain
+  call void %chain(i32 %signal, ptr %info, ptr %context)
+  ret void
+}
+
+; struct sigaction of glibc and musl on 64-bit Linux starts with the handler and has 152 bytes.
+define internal i1 @guard(ptr %control) nounwind {
+entry:
+  %r0 = call i32 @sigaction(i32 2, ptr null, ptr @guard_old)
+  %old = load ptr, ptr @guard_old
+  %number = ptrtoint ptr %old to i64
+  %handled = icmp ugt i64 %number, 1       ; 0: default (the process ends), 1: ignored
+  br i1 %handled, label %install, label %out
+install:
+  store ptr %control, ptr @guard_control
+  store ptr %old, ptr @guard_chain
+  call void @llvm.memcpy.p0.p0.i64(ptr @guard_new, ptr @guard_old, i64 152, i1 false)
+  store ptr @on_interrupt, ptr @guard_new
+  %r1 = call i32 @sigaction(i32 2, ptr @guard_new, ptr null)
+  br label %out
+out:
+  ret i1 %handled
+}
+
+define internal void @unguard(ptr %control) nounwind {
+  %r = call i32 @sigaction(i32 2, ptr @guard_old, ptr null)
+  %x = atomicrmw and ptr %control, i32 -3 seq_cst
+  ret void
+}
+
+; Runs a program (count >= 1, 1 <= threads <= workers + 1); one caller at a time.
+; Returns entries done * 4 + (0 all done, 1 cancelled, 2 fault).
+define i64 @run(ptr %pool, ptr %program) nounwind {
+entry:
+  %p2 = getelementptr i64, ptr %program, i64 2
+  %n = load i64, ptr %p2
+  %p3 = getelementptr i64, ptr %program, i64 3
+  %control = load ptr, ptr %p3
+  %p5 = getelementptr i64, ptr %program, i64 5
+  %guarded = load i64, ptr %p5
+  %wanted = icmp ne i64 %guarded, 0
+  br i1 %wanted, label %arm, label %check
+arm:
+  %armed1 = call i1 @guard(ptr %control)
+  br label %check
+check:
+  %armed = phi i1 [ false, %entry ], [ %armed1, %arm ]
+  %words0 = load atomic i64, ptr %control monotonic, align 8
+  %already = icmp ne i64 %words0, 0
+  br i1 %already, label %judge, label %go
+go:
+  store ptr %program, ptr %pool
+  call void @post(ptr %pool, i64 %n)
+  %ran = call i64 @execute(ptr %pool, ptr %program, i32 0)
+  br label %judge
+judge:
+  %done = phi i64 [ 0, %check ], [ %ran, %go ]
+  %p1 = getelementptr i64, ptr %program, i64 1
+  %count = load i64, ptr %p1
+  %words = load atomic i64, ptr %control monotonic, align 8
+  %faultword = lshr i64 %words, 32
+  %fault = icmp ne i64 %faultword, 0
+  %short = icmp ult i64 %done, %count
+  ; A cancel that came too late to skip anything is no cancel: the program is complete.
+  %cancel = select i1 %short, i64 1, i64 0
+  %code = select i1 %fault, i64 2, i64 %cancel
+  %scaled = shl i64 %done, 2
+  %status = or i64 %scaled, %code
+  br i1 %armed, label %disarm, label %out
+disarm:
+  call void @unguard(ptr %control)
+  br label %out
+out:
+  ret i64 %status
+}
+
+; Tells all workers 1 .. n-1 to return.
+define void @stop(ptr %pool, i64 %n) nounwind {
+  store ptr null, ptr %pool
+  call void @post(ptr %pool, i64 %n)
+  ret void
+}
+
+define void @pauses(i64 %times) nounwind {
+entry:
+  br label %next
+next:
+  %i = phi i64 [ 0, %entry ], [ %j, %next ]
+  call void @pause()
+  %j = add i64 %i, 1
+  %more = icmp ult i64 %j, %times
+  br i1 %more, label %next, label %out
+out:
+  ret void
+}
+"""
+
+
+def pool_ir(machine: str | None = None) -> str:
+    """The pool's LLVM IR for this machine (or the one named, for the tests)."""
+    offsets = Template(_IR).substitute(
+        ARRIVALS=ARRIVALS, PHASE=PHASE, SLEEPERS=SLEEPERS, MAILBOXES=MAILBOXES, STRIDE=STRIDE
+    )
+    return system_ir(machine=machine) + offsets
