@@ -1,0 +1,147 @@
+"""Build the peer we measure against: llama.cpp, from the source tree inside `llama-cpp-python`'s sdist.
+
+    python benchmarks/peers.py [--folder .venv-bench] [--jobs N]
+
+makes, once, in FOLDER (a virtual environment; about 0.6 GB, 6 to 15 minutes on two cores):
+
+* `FOLDER/peers/build/bin/llama-bench` (and llama-batched-bench, llama-perplexity, llama-quantize), a Release
+  build for this very machine (`-march=native`, OpenMP, weight repacking on: the project's own defaults);
+* the Python package `llama_cpp`, importable by `FOLDER/bin/python`, on the same libraries. Both use one build,
+  so that command and Python API are compared with the same code.
+
+Every step is skipped when its result is there. A C++ compiler is needed; CMake and Ninja come from PyPI.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tarfile
+import time
+import venv
+from dataclasses import dataclass
+from pathlib import Path
+
+VERSION = "0.3.36"  # of llama-cpp-python; its tree holds ggml 0.25.3
+TOOLS = ("llama-bench", "llama-batched-bench", "llama-perplexity", "llama-quantize")
+REPOSITORY = Path(__file__).resolve().parent.parent
+DEFAULT_FOLDER = REPOSITORY / ".venv-bench"
+# What llama_cpp needs at run time, and what builds it.
+PACKAGES = ("cmake", "ninja", "numpy", "typing-extensions", "diskcache", "jinja2")
+CMAKE_OPTIONS = (
+    "-DCMAKE_BUILD_TYPE=Release",
+    "-DGGML_NATIVE=ON",
+    "-DBUILD_SHARED_LIBS=ON",
+    "-DLLAMA_CURL=OFF",
+    "-DLLAMA_OPENSSL=OFF",
+    "-DLLAMA_BUILD_TESTS=OFF",
+    "-DLLAMA_BUILD_EXAMPLES=OFF",
+    "-DLLAMA_BUILD_SERVER=OFF",
+    "-DLLAMA_BUILD_TOOLS=ON",
+)
+
+
+@dataclass(frozen=True)
+class Peers:
+    """Where the built peer is: an interpreter that can `import llama_cpp`, and the command-line tools."""
+
+    python: Path
+    tools: Path
+
+    @property
+    def llama_bench(self) -> Path:
+        return self.tools / "llama-bench"
+
+
+def find(folder: Path = DEFAULT_FOLDER) -> Peers | None:
+    """The peer in `folder`, or None where it is not (or only partly) built."""
+    peers = Peers(folder / "bin" / "python", folder / "peers" / "build" / "bin")
+    package = _source(folder) / "llama_cpp" / "lib" / "libllama.so"
+    built = all((peers.tools / tool).is_file() for tool in TOOLS)
+    return peers if peers.python.exists() and package.exists() and built else None
+
+
+def build(folder: Path = DEFAULT_FOLDER, jobs: int = 2) -> Peers:
+    """Build what is missing in `folder` and return it. Raises SystemExit with the failing step's command."""
+    folder = folder.resolve()
+    python = folder / "bin" / "python"
+    if not python.exists():
+        _say(f"virtual environment {folder}")
+        venv.create(folder, with_pip=True)
+    binaries = folder / "bin"
+    if not (binaries / "cmake").exists() or not (binaries / "ninja").exists():
+        _run("tools from PyPI", [python, "-m", "pip", "install", "-q", *PACKAGES])
+    source = _source(folder)
+    if not (source / "pyproject.toml").is_file():
+        _unpack(_download(python, folder / "peers"), folder / "peers")
+    target = folder / "peers" / "build"
+    if not (target / "build.ninja").is_file():
+        ninja = f"-DCMAKE_MAKE_PROGRAM={binaries / 'ninja'}"
+        trees = ["-S", source / "vendor" / "llama.cpp", "-B", target]
+        _run("configure", [binaries / "cmake", "-G", "Ninja", ninja, *trees, *CMAKE_OPTIONS])
+    _run("compile", [binaries / "ninja", "-C", target, f"-j{jobs}", "libllama.so", *TOOLS])
+    _expose(python, source, target / "bin")
+    peers = find(folder)
+    if peers is None:
+        raise SystemExit(f"peers: built, but {TOOLS} or libllama.so are not all under {folder}")
+    return peers
+
+
+def _source(folder: Path) -> Path:
+    return folder / "peers" / f"llama_cpp_python-{VERSION}"
+
+
+def _download(python: Path, into: Path) -> Path:
+    """The sdist, fetched by pip (which verifies its hash against the index)."""
+    archive = into / f"llama_cpp_python-{VERSION}.tar.gz"
+    if not archive.is_file():
+        options = ["--no-deps", "--no-binary", "llama-cpp-python", "-d", into]
+        pip = [python, "-m", "pip", "download", "-q"]
+        _run("source", [*pip, *options, f"llama-cpp-python=={VERSION}"])
+    return archive
+
+
+def _unpack(archive: Path, into: Path) -> None:
+    with tarfile.open(archive) as tar:
+        tar.extractall(into, filter="data")
+
+
+def _expose(python: Path, source: Path, binaries: Path) -> None:
+    """Make the sdist's Python package importable, on the libraries just built."""
+    libraries = source / "llama_cpp" / "lib"
+    if not libraries.exists():
+        libraries.symlink_to(os.path.relpath(binaries, libraries.parent))
+    where = "import sysconfig; print(sysconfig.get_path('purelib'))"
+    site = subprocess.run([python, "-c", where], check=True, capture_output=True, text=True).stdout
+    (Path(site.strip()) / "llama_cpp_source.pth").write_text(f"{source}\n")
+    _run("import", [python, "-c", "import llama_cpp; print('llama_cpp', llama_cpp.__version__)"])
+
+
+def _say(text: str) -> None:
+    print(f"peers: {text}", file=sys.stderr, flush=True)
+
+
+def _run(step: str, command: list[object]) -> None:
+    arguments = [str(part) for part in command]
+    _say(f"{step}: {' '.join(arguments)}")
+    start = time.perf_counter()
+    if subprocess.run(arguments, check=False, stdout=sys.stderr).returncode != 0:
+        raise SystemExit(f"peers: step '{step}' failed: {' '.join(arguments)}")
+    _say(f"{step}: {time.perf_counter() - start:.0f} s")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--folder", type=Path, default=DEFAULT_FOLDER)
+    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
+    options = parser.parse_args()
+    peers = build(options.folder, options.jobs)
+    print(f"python with llama_cpp: {peers.python}")
+    for tool in TOOLS:
+        print(f"{tool}: {peers.tools / tool}")
+
+
+if __name__ == "__main__":
+    main()
