@@ -1,0 +1,5 @@
+"""The reference target: interprets tile IR with NumPy; slow, plain, and the oracle of the others."""
+
+from terrazzo.targets.reference.interpret import run
+
+__all__ = ["run"]
