@@ -1,15 +1,18 @@
-"""LLVM IR text to machine code, and machine code to callable addresses; llvmlite only, no C compiler.
+"""LLVM IR text to machine code, and machine code to callable addresses: llvmlite, no C compiler.
 
-Goals: one place that talks to LLVM's code generator and linker; objects that can be stored and loaded
-later by another process. Non-goals: an optimiser pipeline (measured: no gain on our IR, twice the
-compile time); deciding anything about the code.
+Goals: one place that talks to LLVM's code generator and linker; objects that can be stored and
+loaded later by another process. Non-goals: an optimiser pipeline (measured: no gain on our IR, and
+twice the compile time); deciding anything about the code.
 """
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import itertools
+import os
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -30,7 +33,7 @@ class TargetIsa(Protocol):
 
 
 class HostIsa:
-    """The instruction set of this machine exactly as LLVM detects it; used for the runtime's own code."""
+    """This machine's instruction set as LLVM detects it; for the runtime's own code."""
 
     def __init__(self) -> None:
         _initialize()
@@ -43,6 +46,7 @@ _lock = threading.Lock()
 _names = itertools.count()
 _lljit: llvm.LLJIT | None = None
 _initialized = False
+_loaded: weakref.WeakSet[Module] = weakref.WeakSet()
 
 
 def _initialize() -> None:
@@ -77,14 +81,14 @@ def compile_object(ir_text: str, isa: TargetIsa) -> bytes:
     """Machine code of `ir_text` for `isa` as a relocatable object.
 
     Code generation at level 3, no IR passes: the IR is emitted as it shall run. Raises RuntimeError
-    with LLVM's message when the text does not parse or verify (a defect of ours, not a user's error).
+    with LLVM's message when the text does not parse or verify (a defect of ours).
     """
     machine = _machine(isa, None)
     return machine.emit_object(_module(ir_text, machine))
 
 
 def assembly(ir_text: str, isa: TargetIsa, triple: str | None = None) -> str:
-    """Assembly text of `ir_text`; `triple` (default: this process's) shows code for other machines."""
+    """Assembly text of `ir_text` for `triple` (default: this process's)."""
     machine = _machine(isa, triple)
     return machine.emit_assembly(_module(ir_text, machine))
 
@@ -93,13 +97,14 @@ class Module:
     """A loaded object. Its code is unmapped when the last reference to it is dropped."""
 
     def __init__(self, jit: llvm.LLJIT, library: str, tracker: Any) -> None:
+        _loaded.add(self)
         self._jit = jit
         self._library = library
         self._trackers: list[Any] = [tracker]
         self._addresses: dict[str, int] = {}
 
     def address(self, symbol: str) -> int:
-        """Address of an external symbol of the object; RuntimeError when it has none of that name."""
+        """Address of an external symbol of the object; RuntimeError if it has none such."""
         known = self._addresses.get(symbol)
         if known is None:
             with _lock:
@@ -109,7 +114,7 @@ class Module:
         return known
 
     def function(self, symbol: str, restype: Any, *argtypes: Any) -> Callable[..., Any]:
-        """`symbol` as a ctypes function (drops the GIL during a call) that keeps this module alive."""
+        """`symbol` as a ctypes function (drops the GIL in a call) that keeps this module alive."""
         bound = ctypes.CFUNCTYPE(restype, *argtypes)(self.address(symbol))
         bound.terrazzo_module = self  # type: ignore[attr-defined]
         return bound
@@ -128,3 +133,19 @@ def load(obj: bytes) -> Module:
         library = f"terrazzo{next(_names)}"
         builder = llvm.JITLibraryBuilder().add_object_img(obj).add_current_process()
         return Module(_lljit, library, builder.link(_lljit, library))
+
+
+def _at_exit() -> None:
+    # A daemon thread may still run generated code while the interpreter goes: the code stays mapped
+    # until the process ends, by references that are never dropped.
+    for kept in (_lljit, *_loaded):
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))
+
+
+def _after_fork() -> None:
+    global _lock
+    _lock = threading.Lock()  # another thread may have held it at the fork
+
+
+atexit.register(_at_exit)
+os.register_at_fork(after_in_child=_after_fork)

@@ -1,8 +1,9 @@
 """The worker pool: threads that run programs of compiled phases, one ctypes call a program.
 
 One pool a process (`shared()`); workers are made when first needed, by pthread_create on generated
-code, so the interpreter never sees them. Any Python thread may call `run`; calls take turns. A forked
-child starts without workers and makes its own. Workers are joined at exit before the code goes.
+code, so the interpreter never sees them. Any Python thread may call `run`; calls take turns. A
+forked child starts without workers and makes its own. Workers are joined at exit, before their code
+goes.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import time
 import weakref
 from collections.abc import Sequence
 from functools import cache
+from threading import get_ident
 
 import numpy as np
 
@@ -45,10 +47,10 @@ def private_memory(size: int) -> np.ndarray:
 class Program:
     """Phases to run in order on all threads, a barrier after each.
 
-    `entries` is int64[count, 2]: address of a phase `void (ptr table, i32 tid, i32 threads)` and of its
-    table; the tables belong to the caller and must outlive the program, as must the code. Table slot 3
-    must be 0 at the start and is 0 again after each phase. `control` is int64[2] or more (cancel and
-    fault words, fault detail; table slot 2 points at it); the program makes its own if None.
+    `entries` is int64[count, 2]: address of a phase `void (ptr table, i32 tid, i32 threads)` and of
+    its table; the tables belong to the caller and must outlive the program, as must the code. Table
+    slot 3 must be 0 at the start and is 0 again after each phase. `control` is int64[2] or more
+    (cancel and fault words, fault detail; table slot 2 points at it); made here if None.
     `guarded` programs, run on the main thread, are cancelled by Ctrl-C.
     """
 
@@ -64,17 +66,18 @@ class Program:
         self.control = np.zeros(8, np.int64) if control is None else control
         self.threads = 0
         self.guarded = guarded
+        self.armed = False  # guarded in the run configured last
         self._fields = private_memory(64).view(np.int64)
         self._fields[:6] = (
             self.entries.ctypes.data, self.count, 0, self.control.ctypes.data, 0, 0,
         )  # fmt: skip
         self.address = self._fields.ctypes.data
 
-    def configure(self, threads: int, barrier_spin: int, idle_spin: int, guarded: bool) -> None:
-        """For the pool: sets the thread count and the waits (in pauses)."""
+    def configure(self, threads: int, barrier_spin: int, idle_spin: int, armed: bool) -> None:
+        """For the pool: sets the thread count, the waits (in pauses) and the Ctrl-C guard."""
         self._fields[2] = threads
-        self._fields[5:8] = (guarded, barrier_spin, idle_spin)
-        self.threads = threads
+        self._fields[5:8] = (armed, barrier_spin, idle_spin)
+        self.threads, self.armed = threads, armed
 
     def profile_into(self, stamps: np.ndarray | None) -> None:
         """Until called with None, runs write cycle counts to int64[count, threads, 2] `stamps`."""
@@ -115,6 +118,7 @@ class Pool:
         self._code = code
         self._run = code.function("run", ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)
         self._stop = code.function("stop", None, ctypes.c_void_p, ctypes.c_int64)
+        self.cycles = code.function("cycles", ctypes.c_int64)
         self._libc = ctypes.CDLL(None)
         self._spins = (barrier_spin_us, idle_spin_us)
         self._closed = False
@@ -129,51 +133,51 @@ class Pool:
         self._memory = private_memory(MAILBOXES + STRIDE * MAX_THREADS)
         self._address = self._memory.ctypes.data
         self._handles: list[ctypes.c_ulong] = []
+        self._started = 1
         self._lock = threading.Lock()
         self._pid = os.getpid()
         self.generation = getattr(self, "generation", 0) + 1
 
     @property
     def workers(self) -> int:
-        """Threads started so far, the caller's included."""
-        return len(self._handles) + 1
+        """Threads there are by now, the caller's included."""
+        return self._started
 
     def run(self, program: Program, threads: int) -> int:
         """Runs all of `program` on `threads` threads; blocks, dropping the GIL.
 
-        Returns phases done * 4 + (DONE, CANCELLED or FAULT): the phase that faulted is the last done.
-        A set cancel or fault word stops the program at the next barrier (at once if set before), and
-        is left set. Raises OptionError for a thread count outside 1 .. MAX_THREADS.
+        Returns phases done * 4 + (DONE, CANCELLED or FAULT); the phase that faulted is the last
+        done. A set cancel or fault word stops the program at the next barrier (at once if set
+        before), and is left set. Raises OptionError for a thread count outside 1 .. MAX_THREADS.
         """
-        if self._pid != os.getpid():  # forked behind Python's back: the workers stayed in the parent
+        if self._pid != os.getpid():  # forked behind Python's back
             self._reset()
+        armed = program.guarded and get_ident() == _main_ident
         with self._lock:
-            guarded = program.guarded and threading.get_ident() == _main_ident
-            if program.threads != threads or program._fields[5] != guarded:
-                self._prepare(program, threads, guarded)
+            if program.threads != threads or program.armed != armed or threads > self._started:
+                self._prepare(program, threads, armed)
             if program.count == 0:
                 return DONE
             return self._run(self._address, program.address)
 
-    def _prepare(self, program: Program, threads: int, guarded: bool) -> None:
+    def _prepare(self, program: Program, threads: int, armed: bool) -> None:
         if not 1 <= threads <= MAX_THREADS:
             raise OptionError(f"threads is {threads}", f"choose 1 to {MAX_THREADS}")
         if self._closed:
             raise RuntimeError("the worker pool is closed")
-        if threads > self.workers:
-            self._grow(threads)
+        self._grow(threads)
         barrier, idle = self._spins
         if threads > len(os.sched_getaffinity(0)):
             barrier, idle = min(barrier, CROWDED_SPIN_US), min(idle, CROWDED_SPIN_US)
         pause = _pause_us()
-        program.configure(threads, int(barrier / pause), int(idle / pause), guarded)
+        program.configure(threads, int(barrier / pause), int(idle / pause), armed)
 
     def _grow(self, threads: int) -> None:
         worker = ctypes.c_void_p(self._code.address("worker"))
         # Workers inherit the mask: signals stay with Python's threads.
         old = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
-            for tid in range(self.workers, threads):
+            for tid in range(self._started, threads):
                 offset = MAILBOXES + STRIDE * tid
                 mail = self._memory[offset : offset + 24]
                 mail.view(np.int32)[2] = tid
@@ -188,19 +192,20 @@ class Pool:
                         f"run with threads={tid}",
                     )
                 self._handles.append(handle)
+                self._started += 1
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, old)
 
     def close(self, timeout: float = -1) -> None:
-        """Joins the workers, waiting `timeout` s for a running program (-1: as long as it takes)."""
+        """Joins the workers, waiting `timeout` s for a running program (-1: for ever)."""
         if self._closed or self._pid != os.getpid() or not self._lock.acquire(timeout=timeout):
             return
         try:
             self._closed = True
-            self._stop(self._address, self.workers)
+            self._stop(self._address, self._started)
             for handle in self._handles:
                 self._libc.pthread_join(handle, None)
-            self._handles = []
+            self._handles, self._started = [], 1
         finally:
             self._lock.release()
 
@@ -223,7 +228,7 @@ def shared() -> Pool:
 def _after_fork() -> None:
     global _shared_lock, _main_ident
     _shared_lock = threading.Lock()
-    _main_ident = threading.get_ident()  # the thread that forked is the child's main thread
+    _main_ident = get_ident()  # the thread that forked is the child's main thread
     for pool in _pools:
         pool._reset()
 

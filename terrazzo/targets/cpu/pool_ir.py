@@ -1,19 +1,20 @@
-"""The worker pool's generated code: workers, the barrier, the executor of programs, the Ctrl-C guard.
+"""The worker pool's generated code: workers, barrier, executor of programs, Ctrl-C guard.
 
-Memory shared by the threads (offsets in bytes; each hot word has two cache lines of its own, because
-Intel's prefetcher fetches lines in pairs):
+Memory shared by the threads (offsets in bytes; each hot word has two cache lines of its own,
+because Intel's prefetcher fetches lines in pairs):
 
-    pool:     0 ptr program (null: workers exit) | 128 i32 arrivals | 256 i32 phase | 384 i32 sleepers
-              512 + 128 * tid: mailbox { i32 sequence, i32 sleepers, i32 tid, pad, ptr pool }
+    pool:     0 ptr program (null: workers exit) | 128 i32 arrivals | 256 i32 phase
+              384 i32 sleepers | 512 + 128 * tid: mailbox
+    mailbox:  { i32 sequence, i32 sleepers, i32 tid, pad, ptr pool }
     program:  i64 x 8 { entries, count, threads, control, profile or 0, guarded 0/1, barrier spin,
               idle spin }
     entry:    { ptr phase, ptr table }
     control:  { i32 cancel, i32 fault, i64 fault detail }; cancel: bit 0 asked for, bit 1 Ctrl-C
     profile:  i64 [count][threads][2]: cycle counter before and after each phase
 
-The phase word advances by 2 at each barrier; its bit 0 says "stop". The last thread to arrive looks at
-the control words and publishes its decision in that word, so all threads decide alike. It also zeroes
-the work counter of the phase just done (table slot 3), when no thread can be using it.
+The phase word advances by 2 at each barrier; its bit 0 says "stop". The last thread to arrive looks
+at the control words and publishes its decision in that word, so all threads decide alike. It also
+zeroes the work counter of the phase just done (table slot 3), when no thread can be using it.
 """
 
 from __future__ import annotations
