@@ -9,7 +9,7 @@ from __future__ import annotations
 import platform
 from dataclasses import dataclass
 from functools import cache
-from typing import Literal
+from typing import Any, Literal
 
 import llvmlite.binding as llvm
 
@@ -25,7 +25,8 @@ class Isa:
     `cpu`, `features`: LLVM's names for the code generator. `lanes`: f32 lanes of the registers f32 dots
     are tiled for; `f32_tiles`: (rows, panels of 16) register tiles, most rows first. `int_dot`: how
     u8 x i8 products are summed; `int_lanes`: 32-bit lanes of one such instruction; `int_tiles`: (tokens,
-    panels). Both lists end with one row. `reason`: why this one was chosen, for `terrazzo doctor`.
+    panels). Both lists end with one row. `half`: f16 is converted by an instruction. `reason`: why this
+    one was chosen, for `terrazzo doctor`.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Isa:
     int_dot: IntDot
     int_lanes: int
     int_tiles: tuple[tuple[int, int], ...]
+    half: bool = True
     reason: str = ""
 
     def why(self) -> str:
@@ -51,16 +53,16 @@ _NEEDS: dict[str, tuple[str, ...]] = {
     "plain": (),
 }
 _WIDE = ((6, 4), (2, 4), (1, 4))
-_SHAPES: dict[str, dict] = {
-    "avx512vnni": dict(lanes=16, f32_tiles=_WIDE, int_dot="vnni", int_lanes=16,
-                       int_tiles=((6, 2), (2, 4), (1, 4))),
+_SHAPES: dict[str, dict[str, Any]] = {
+    "avx512vnni": {"lanes": 16, "f32_tiles": _WIDE, "int_dot": "vnni", "int_lanes": 16,
+                   "int_tiles": ((6, 2), (2, 4), (1, 4))},
     # without VNNI the 256-bit forms serve: sign transfer (vpsignb) has no 512-bit form
-    "avx512": dict(lanes=16, f32_tiles=_WIDE, int_dot="maddubs", int_lanes=8,
-                   int_tiles=((4, 1), (2, 2), (1, 4))),
-    "avx2": dict(lanes=8, f32_tiles=((6, 1), (2, 2), (1, 4)), int_dot="maddubs", int_lanes=8,
-                 int_tiles=((4, 1), (2, 2), (1, 4))),
-    "plain": dict(lanes=16, f32_tiles=((4, 1), (1, 2)), int_dot="plain", int_lanes=16,
-                  int_tiles=((2, 1), (1, 1))),
+    "avx512": {"lanes": 16, "f32_tiles": _WIDE, "int_dot": "maddubs", "int_lanes": 8,
+               "int_tiles": ((4, 1), (2, 2), (1, 4))},
+    "avx2": {"lanes": 8, "f32_tiles": ((6, 1), (2, 2), (1, 4)), "int_dot": "maddubs",
+             "int_lanes": 8, "int_tiles": ((4, 1), (2, 2), (1, 4))},
+    "plain": {"lanes": 16, "f32_tiles": ((4, 1), (1, 2)), "int_dot": "plain", "int_lanes": 16,
+              "int_tiles": ((2, 1), (1, 1))},
 }  # fmt: skip
 NAMES = tuple(_NEEDS)
 
@@ -83,19 +85,20 @@ def detect(force: str = "") -> Isa:
         raise PlatformError(f"CPU architecture {machine} is not supported", "use x86-64 or aarch64")
     cpu, features = llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
     lacking = {n: [x for x in need if x not in host_features()] for n, need in _NEEDS.items()}
+    half = machine in ("aarch64", "arm64") or "f16c" in host_features()
     if not force:
         best = next(n for n in NAMES if not lacking[n])
         better = NAMES[NAMES.index(best) - 1] if best != NAMES[0] else ""
         reason = f"{better} needs {' '.join(lacking[better])}" if better else "every feature is there"
-        return Isa(best, cpu, features, reason=reason, **_SHAPES[best])
+        return Isa(best, cpu, features, half=half, reason=reason, **_SHAPES[best])
     if force not in _NEEDS:
         raise OptionError(f"unknown instruction set {force!r}", f"choose from {', '.join(NAMES)}")
     if lacking[force]:
         raise OptionError(f"this CPU ({cpu}) lacks {' '.join(lacking[force])} for {force}",
                           "let the set be detected")  # fmt: skip
-    return Isa(force, cpu, features, reason="asked for", **_SHAPES[force])
+    return Isa(force, cpu, features, half=half, reason="asked for", **_SHAPES[force])
 
 
-def cross(name: str, cpu: str = "", features: str = "") -> Isa:
+def cross(name: str, cpu: str = "", features: str = "", half: bool = True) -> Isa:
     """Set `name` for another machine: to look at its code here, not to run it."""
-    return Isa(name, cpu, features, reason="for another machine", **_SHAPES[name])
+    return Isa(name, cpu, features, half=half, reason="for another machine", **_SHAPES[name])
