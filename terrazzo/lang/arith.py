@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from terrazzo.errors import KernelError
-from terrazzo.ir.types import DType, ElemType, Format, Value, bool_, f32, i8, i32, u8, u32
+from terrazzo.ir import infer
+from terrazzo.ir.types import DType, ElemType, Format, Value, bool_, f32, i32
 from terrazzo.lang.trace import current
 
 if TYPE_CHECKING:
@@ -26,22 +27,6 @@ _PYTHON: dict[str, Callable[[Any, Any], Any]] = {
     "le": operator.le, "gt": operator.gt, "ge": operator.ge, "eq": operator.eq, "ne": operator.ne,
     "max": max, "min": min,
 }  # fmt: skip
-_BITS = ("and", "or", "xor")
-_INTS = ("floordiv", "mod", "shl", "shr")
-_FLOATS = (
-    "exp",
-    "exp2",
-    "log",
-    "log2",
-    "sqrt",
-    "rsqrt",
-    "tanh",
-    "erf",
-    "sin",
-    "cos",
-    "floor",
-    "round",
-)
 
 
 def tile(value: Value) -> Tile:
@@ -88,11 +73,6 @@ def packed(dtype: Format) -> KernelError:
     )
 
 
-def union(*args: Value) -> tuple[str, ...]:
-    """Broadcast by name: axes of the first, then those of the others that are new."""
-    return tuple(dict.fromkeys(axis for v in args for axis in v.axes))
-
-
 def same(what: str, *args: Value) -> DType:
     """The one element type of all arguments."""
     types = [v.dtype for v in args]
@@ -107,10 +87,10 @@ def same(what: str, *args: Value) -> DType:
     return types[0]
 
 
-def emit(op: str, args: tuple[Value, ...], dtype: ElemType | None = None, **attrs: Any) -> Tile:
-    return tile(
-        current().op(op, args, args[0].dtype if dtype is None else dtype, union(*args), **attrs)
-    )
+def emit(op: str, args: tuple[Value, ...], dtype: ElemType | None = None) -> Tile:
+    """An elementwise op; its axes are its arguments' by name."""
+    axes = infer.broadcast(args)
+    return tile(current().op(op, args, args[0].dtype if dtype is None else dtype, axes))
 
 
 def binary(op: str, a: Any, b: Any) -> Any:
@@ -120,11 +100,16 @@ def binary(op: str, a: Any, b: Any) -> Any:
         return _PYTHON[op](x, y)
     args = values(what, x, y)
     dtype = same(what, *args)
-    if op in _BITS and dtype.kind == "float" or op in _INTS and dtype.kind not in ("int", "uint"):
+    if (
+        op in infer.BITWISE
+        and dtype.kind == "float"
+        or op in infer.INT_BINARY
+        and dtype.kind not in ("int", "uint")
+    ):
         raise KernelError(f"{what} needs integers, got {dtype}", "cast with .to(tz.i32)")
     if op == "div" and dtype.kind != "float":
         raise KernelError(f"`/` needs floats, got {dtype}", "use // or cast with .to(tz.f32)")
-    if dtype.kind == "bool" and op not in _BITS:
+    if dtype.kind == "bool" and op not in infer.BITWISE:
         raise KernelError(
             f"{what} is not defined on conditions (bool)", "cast with .to(tz.f32) or .to(tz.i32)"
         )
@@ -150,11 +135,11 @@ def unary(op: str, a: Any) -> Any:
             return -x
         if op == "abs":
             return abs(x)
-        (v,) = values(op, float(x) if op in _FLOATS else x)
+        (v,) = values(op, float(x) if op in infer.FLOAT_UNARY else x)
     else:
         v = x.value
     dtype = same(op, v)
-    if op in _FLOATS and dtype.kind != "float":
+    if op in infer.FLOAT_UNARY and dtype.kind != "float":
         raise KernelError(f"{op} needs floats, got {dtype}", "cast with .to(tz.f32)")
     if op == "not" and dtype.kind == "float":
         raise KernelError(f"`~` needs integers or conditions, got {dtype}")
@@ -239,20 +224,13 @@ def dot(a: Any, b: Any) -> Tile:
                 f"{v.type}: the packed axis `{v.axes[-1]}` is not contracted",
                 "groups lie along the summed axis",
             )
-    axes = tuple(axis for v in (x, y) for axis in v.axes if axis not in shared)
-    return tile(current().op("dot", (x, y), _dot_type(x.dtype, y.dtype), axes))
-
-
-def _dot_type(a: ElemType, b: ElemType) -> DType:
-    if a == b == i8 or (a, b) in ((u8, i8), (i8, u8)):
-        return i32
-    for t in (a, b):
-        if isinstance(t, DType) and t.kind != "float":
-            raise KernelError(
-                f"`@` of {a} and {b} is not offered",
-                "it takes f32, f16, bf16, i8 and packed tiles; use .to(…)",
-            )
-    return f32
+    dtype = infer.dot_dtype(x.dtype, y.dtype)
+    if dtype is None:
+        raise KernelError(
+            f"`@` of {x.dtype} and {y.dtype} is not offered",
+            "it takes f32, f16, bf16, i8 and packed tiles; use .to(…)",
+        )
+    return tile(current().op("dot", (x, y), dtype, infer.dot_axes(x, y)))
 
 
 def reduce(kind: str, a: Any, axis: Any) -> Tile:
@@ -277,10 +255,7 @@ def reduce(kind: str, a: Any, axis: Any) -> Tile:
                 f"tz.{kind}: axis `{name}` is not an axis of the tile {v.type}",
                 f"its axes are: {', '.join(v.axes) or 'none (a scalar)'}",
             )
-        if kind == "sum":
-            result = f32 if dtype.kind == "float" else dtype if dtype == u32 else i32
-        else:
-            result = i32 if kind == "argmax" else dtype
+        result = infer.sum_dtype(dtype) if kind == "sum" else i32 if kind == "argmax" else dtype
         rest = tuple(x for x in v.axes if x != name)
         v = current().op("reduce", (v,), result, rest, axis=name, kind=kind)
     return tile(v)

@@ -97,7 +97,7 @@ class Frontend:
     def _fail(self, node: ast.AST, what: str, remedy: str = "") -> KernelError:
         return locate(KernelError(what, remedy), self.source.loc(node))
 
-    # -- statements --------------------------------------------------------------------------------------
+    # -- statements ---------------------------------------------------------------------------
     def _body(self, body: list[ast.stmt]) -> None:
         for node in body:
             handler = getattr(self, f"_stmt_{type(node).__name__}", None)
@@ -314,7 +314,7 @@ class Frontend:
             "e.g. tz.zeros(i, d, dtype=…)",
         )
 
-    # -- expressions -------------------------------------------------------------------------------------
+    # -- expressions --------------------------------------------------------------------------
     def _expr(self, node: ast.expr) -> Any:
         handler = getattr(self, f"_expr_{type(node).__name__}", None)
         if handler is None:

@@ -64,7 +64,7 @@ class Kernel:
         self._made: dict[Any, ops.Kernel] = {}
         self._lock = threading.RLock()
 
-    # -- signature ---------------------------------------------------------------------------------------
+    # -- signature ----------------------------------------------------------------------------
     @property
     def source(self) -> str:
         """The kernel's own source text."""
@@ -132,10 +132,10 @@ class Kernel:
             name,
         )
 
-    # -- specialisation ----------------------------------------------------------------------------------
+    # -- specialisation -----------------------------------------------------------------------
     def specialise(
         self,
-        dtypes: Mapping[str, ElemType] | None = None,
+        dtypes: Mapping[str, Any] | None = None,
         consts: Mapping[str, Any] | None = None,
         present: Collection[str] = (),
         statics: Mapping[str, int] | None = None,
@@ -248,7 +248,7 @@ class Kernel:
             aliases,
         )
 
-    # -- running -----------------------------------------------------------------------------------------
+    # -- running ------------------------------------------------------------------------------
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run on arrays, device buffers or DLPack tensors; outputs are written in place."""
         return _launcher().call(self, args, kwargs)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from terrazzo.errors import KernelError
+from terrazzo.ir import infer
 from terrazzo.ir.types import DType, Format, bool_, f32, i32, u32
 from terrazzo.lang import arith
 from terrazzo.lang.symbols import Block, Dim, Memory, Tile, View, describe
@@ -130,7 +131,9 @@ def where(condition: Any, a: Any, b: Any) -> Any:
         raise KernelError(f"tz.where: the condition is {c.dtype}", "compare: x != 0")
     x, y = arith.values("tz.where", a, b)
     arith.same("tz.where", x, y)
-    return arith.emit("where", (c.value, x, y), x.dtype)
+    args = (c.value, x, y)
+    # The order of the values' axes is kept; the condition adds its own.
+    return arith.tile(current().op("where", args, x.dtype, infer.broadcast((x, y, c.value))))
 
 
 def fma(a: Any, b: Any, c: Any) -> Tile:
@@ -165,7 +168,7 @@ def cdiv(a: Any, b: Any) -> Any:
     return (a + (b - 1)) // b
 
 
-# -- written with the above -----------------------------------------------------------------------------
+# -- written with the above ------------------------------------------------------------------
 def sigmoid(x: Any) -> Any:
     """1 / (1 + exp(-x))."""
     return 1.0 / (1.0 + exp(-x))

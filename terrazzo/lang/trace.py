@@ -47,7 +47,7 @@ class Builder:
         self._home: dict[int, Scope] = {}
         self._next = 0
 
-    # -- values ------------------------------------------------------------------------------------------
+    # -- values -------------------------------------------------------------------------------
     def new(self, type: TileType) -> Value:
         value = Value(self._next, type)
         self._next += 1
@@ -83,7 +83,7 @@ class Builder:
         """A constant, rounded to its dtype; raises if an integer does not fit."""
         return self.op("const", (), dtype, axes, value=constant(value, dtype))
 
-    # -- dims and axes -----------------------------------------------------------------------------------
+    # -- dims and axes ------------------------------------------------------------------------
     def need_dim(self, name: str) -> None:
         if name not in self.dims:
             raise KernelError(
@@ -117,7 +117,7 @@ class Builder:
     def _loop_names(self) -> set[str]:
         return self.__dict__.setdefault("_names", set())
 
-    # -- memory ------------------------------------------------------------------------------------------
+    # -- memory -------------------------------------------------------------------------------
     def index_axes(self, index: tuple[Index, ...]) -> tuple[str, ...]:
         """Axes of an access, in order of first appearance in the index."""
         out: dict[str, None] = {}
@@ -137,7 +137,7 @@ class Builder:
         self.use((value,))
         self.scopes[-1].body.append(Store(param, index, value, self.loc))
 
-    # -- loops -------------------------------------------------------------------------------------------
+    # -- loops --------------------------------------------------------------------------------
     def enter(self, label: str) -> Scope:
         scope = Scope(label)
         self.scopes.append(scope)
