@@ -1,0 +1,294 @@
+"""Emission of the Cube operation and of packed tensors: operands are pointed at, the micro-kernels do the rest."""
+
+from __future__ import annotations
+
+from terrazzo.errors import KernelError
+from terrazzo.ir.graph import Graph
+from terrazzo.ir.ops import Block, Load, Store, Whole
+from terrazzo.ir.types import DTYPES, Format, Value
+from terrazzo.targets.cpu import layouts, micro
+from terrazzo.targets.cpu.access import paged
+from terrazzo.targets.cpu.builder import W
+from terrazzo.targets.cpu.evaluate import Evaluator
+from terrazzo.targets.cpu.frame import Frame, element_type
+from terrazzo.targets.cpu.isa import Isa
+from terrazzo.targets.cpu.nest import Dot, OperandA, Root
+
+PANEL_ROW = W * 4  # bytes of one k-row of a scratch panel
+
+
+class DotEmitter:
+    def __init__(self, frame: Frame, ev: Evaluator, graph: Graph, isa: Isa, pieces: dict[str, micro.Micro]) -> None:
+        self.fr, self.f, self.ev, self.graph, self.isa, self.pieces = frame, frame.f, ev, graph, isa, pieces
+
+    def use(self, piece: micro.Micro) -> str:
+        self.pieces[piece.name] = piece
+        return piece.name
+
+    # -- addresses ------------------------------------------------------------------------------
+    def base(self, load: Load | Store, skip: tuple[str, ...]) -> tuple[str, dict[str, str]]:
+        """(element offset with the axes of `skip` at their starts left out, stride of each skipped axis)."""
+        f = self.f
+        offset, strides = "0", {}
+        for dim, e in enumerate(load.index):
+            by = self.fr.stride(load.param, dim)
+            if isinstance(e, (Whole, Block)):
+                if e.axis in skip:
+                    strides[e.axis] = by
+                    continue
+                at = f.add(self.fr.start(e.axis), self.fr.position.get(e.axis, "0"))
+            elif e.axes:
+                continue  # a page table or a lane: the caller walks it
+            else:
+                at = f.wide(self.ev.scalar(e))
+            offset = f.add(offset, f.mul(at, by))
+        return offset, strides
+
+    def operand_a(self, a: OperandA, m: tuple[str, ...], k: str) -> tuple[str, str]:
+        """(pointer, elements between rows) of f32 rows."""
+        f = self.f
+        if a.buf is not None:
+            rows = a.buf.axes[:-1]
+            return self.fr.addresses[a.buf.name], self.fr.pitch(a.buf) if rows else "0"
+        if a.load is None:
+            raise KernelError("internal: an operand without a place")
+        offset, strides = self.base(a.load, (*m, k))
+        for axis, by in strides.items():
+            offset = f.add(offset, f.mul(self.fr.start(axis), by))
+        p = f.gep(self.fr.pointer(a.load.param), offset, "float")
+        return p, strides[m[0]] if m else "0"
+
+    # -- the product ----------------------------------------------------------------------------
+    def dot(self, s: Dot, trip: str | None) -> None:
+        f = self.f
+        rows = "1"
+        for axis in s.m:
+            rows = f.mul(rows, self.fr.extent(axis))
+        n, k = self.fr.extent(s.n), self.fr.extent(s.k)
+        c = self.fr.addresses[s.c.name]
+        ldc = self.fr.pitch(s.c)
+        first = {"always": "true", "never": "false"}.get(s.first) or trip or "true"
+        tail = [("i64", rows), ("i64", n), ("i64", k), ("i1", first)]
+        if s.b.kind == "p16" and s.b.load is not None and s.b.buf is None and self.quantised(s):
+            self.dot_q(s, c, ldc, tail)
+            return
+        a, lda = self.operand_a(s.a, s.m, s.k)
+        head = [("ptr", a), ("i64", lda)]
+        if s.b.kind == "panels" and s.b.buf is not None:
+            stride = f.mul(self.fr.size(s.k), PANEL_ROW)
+            b = [("ptr", self.fr.addresses[s.b.buf.name]), ("i64", stride), ("i64", str(W))]
+            self.call_f32("f32", [*head, *b, ("ptr", c), ("i64", ldc), *tail])
+        elif s.b.kind == "p16" and s.b.load is not None:
+            self.dot_weights(s, head, c, ldc, tail, n, k)
+        elif s.b.kind == "paged_k":
+            self.dot_paged_k(s, head, c, ldc, rows, n, k, first)
+        else:
+            self.dot_paged_v(s, a, lda, c, ldc, rows, n, k, first)
+
+    def call_f32(self, b_dtype: str, args: list[tuple[str, str]]) -> None:
+        self.f.call("void", self.use(micro.dot_f32(self.isa, DTYPES[b_dtype])), args)
+
+    def quantised(self, s: Dot) -> bool:
+        a = s.a.load
+        return a is not None and isinstance(self.fr.kernel.param(a.param).dtype, Format)
+
+    def weights(self, load: Load, n: str, k: str) -> tuple[str, str, Format]:
+        """(pointer to the first panel of block n at its first k, bytes between panels, format)."""
+        f = self.f
+        fmt = self.fr.kernel.param(load.param).dtype
+        if not isinstance(fmt, Format) or len(load.index) != 2:
+            raise KernelError(f"{load.param}: packed weights are matrices")
+        stride = self.fr.stride(load.param, 0)
+        panel = f.op(f"lshr i64 {self.fr.start(n)}, 4") if self.fr.start(n) != "0" else "0"
+        p = f.gep(self.fr.pointer(load.param), f.mul(panel, stride))
+        return f.gep(p, self.k_offset(fmt, self.fr.start(k))), stride, fmt
+
+    def k_offset(self, fmt: Format, k0: str) -> str:
+        """Byte offset of k-row k0 (a multiple of the group's block) within a panel."""
+        if k0 == "0":
+            return "0"
+        f = self.f
+        if fmt.group == 1:
+            return f.mul(k0, W * DTYPES[fmt.name].bytes)
+        lay = layouts.P16S[fmt.name]
+        per_block = lay.per * 32
+        return f.mul(f.op(f"sdiv i64 {k0}, {per_block}"), lay.block)
+
+    def dot_q(self, s: Dot, c: str, ldc: str, tail: list[tuple[str, str]]) -> None:
+        f = self.f
+        if s.a.load is None or s.b.load is None:
+            raise KernelError("internal: int8 product without operands in memory")
+        w, stride, fmt = self.weights(s.b.load, s.n, s.k)
+        q, row, scale, total = self.a8_rows(s.a.load, s.m, s.k)
+        args = [("ptr", q), ("i64", row), ("i64", scale), ("i64", total), ("ptr", w), ("i64", stride),
+                ("ptr", c), ("i64", ldc), *tail]  # fmt: skip
+        f.call("void", self.use(micro.dot_q(self.isa, fmt)), args)
+
+    def a8_rows(self, load: Load, m: tuple[str, ...], k: str) -> tuple[str, str, str, str]:
+        """(pointer to q, bytes between rows, offsets from q to the scale and to the sum) at block k."""
+        f = self.f
+        p, row, dim = self.a8_base(load, m, k)
+        k0 = self.fr.start(k)
+        groups = f.op(f"lshr i64 {k0}, 5") if k0 != "0" else "0"
+        q = f.gep(p, k0)
+        scale = f.add(f.sub(dim, k0), f.mul(groups, 4))
+        total = f.add(scale, f.mul(f.op(f"lshr i64 {dim}, 5"), 4))
+        return q, row, scale, total
+
+    def a8_base(self, s: Load | Store, m: tuple[str, ...], k: str) -> tuple[str, str, str]:
+        """(pointer to the row's first byte, bytes between rows of axis m, extent of the innermost dim)."""
+        f = self.f
+        offset, strides = self.base(s, (*m, k))
+        for axis in m:
+            offset = f.add(offset, f.mul(self.fr.start(axis), strides[axis]))
+        dim = self.fr.dim(self.fr.kernel.param(s.param).dims[-1])
+        return f.gep(self.fr.pointer(s.param), offset), strides[m[0]] if m else "0", dim
+
+    def dot_weights(self, s: Dot, head: list[tuple[str, str]], c: str, ldc: str,
+                    tail: list[tuple[str, str]], n: str, k: str) -> None:  # fmt: skip
+        """f32 activations: plain panels are read in place, low-bit ones decoded into scratch panels."""
+        f = self.f
+        if s.b.load is None:
+            raise KernelError("internal: weights without a load")
+        w, stride, fmt = self.weights(s.b.load, s.n, s.k)
+        if s.b.buf is None:
+            b = [("ptr", w), ("i64", stride), ("i64", str(W))]
+            self.call_f32(fmt.name, [*head, *b, ("ptr", c), ("i64", ldc), *tail])
+            return
+        room = f.mul(self.fr.size(s.k), PANEL_ROW)
+        decode = self.use(micro.decode_panel(self.isa, fmt))
+        out = self.fr.addresses[s.b.buf.name]
+
+        def one(j: str, _: list[str]) -> None:
+            args = [("ptr", f.gep(w, f.mul(j, stride))), ("ptr", f.gep(out, f.mul(j, room))), ("i64", "0"), ("i64", k)]
+            f.call("void", decode, args)
+
+        f.loop(0, f.op(f"lshr i64 {f.add(n, W - 1)}, 4"), 1, [], one)
+        b = [("ptr", out), ("i64", room), ("i64", str(W))]
+        self.call_f32("f32", [*head, *b, ("ptr", c), ("i64", ldc), *tail])
+
+    # -- pages ----------------------------------------------------------------------------------
+    def page_pointer(self, load: Load, axis: str, number: str, skip: tuple[str, ...]) -> tuple[str, dict[str, str]]:
+        """Pointer to page `number` (counted from the block's first) of a paged load, at lane 0."""
+        f = self.f
+        p = paged(self.graph, load)
+        if p is None:
+            raise KernelError("internal: not a paged load")
+        offset, strides = self.base(load, skip)
+        table_base, _ = self.base(p.table, ())
+        first = f.op(f"sdiv i64 {self.fr.start(axis)}, {p.page}")
+        entry = f.add(table_base, f.add(first, number))
+        at = f.gep(self.fr.pointer(p.table.param), entry, "i32")
+        page = f.wide(f.load("i32", at, 4))
+        offset = f.add(offset, f.mul(page, self.fr.stride(load.param, p.table_dim)))
+        t = element_type(self.fr.kernel.param(load.param).dtype)
+        return f.gep(self.fr.pointer(load.param), offset, t), strides
+
+    def dot_paged_k(self, s: Dot, head: list[tuple[str, str]], c: str, ldc: str, rows: str, n: str, k: str,
+                    first: str) -> None:  # fmt: skip
+        """Keys: a page is one panel, d x 16 tokens."""
+        f, load = self.f, s.b.load
+        if load is None:
+            raise KernelError("internal: pages without a load")
+        name = str(self.fr.kernel.param(load.param).dtype)
+
+        def one(page: str, _: list[str]) -> None:
+            p, strides = self.page_pointer(load, s.n, page, (s.k,))
+            at = f.mul(page, W)
+            left = f.min(f.sub(n, at), W)
+            self.call_f32(name, [*head, ("ptr", p), ("i64", "0"), ("i64", strides[s.k]),
+                                 ("ptr", f.gep(c, at, "float")), ("i64", ldc), ("i64", rows), ("i64", left),
+                                 ("i64", k), ("i1", first)])  # fmt: skip
+
+        f.loop(0, f.op(f"lshr i64 {f.add(n, W - 1)}, 4"), 1, [], one)
+
+    def dot_paged_v(self, s: Dot, a: str, lda: str, c: str, ldc: str, rows: str, n: str, k: str,
+                    first: str) -> None:  # fmt: skip
+        """Values: a page is 16 k-rows of d; products of the pages follow each other in c."""
+        f, load = self.f, s.b.load
+        if load is None:
+            raise KernelError("internal: pages without a load")
+        p = paged(self.graph, load)
+        if p is None:
+            raise KernelError("internal: not a paged load")
+        name = str(self.fr.kernel.param(load.param).dtype)
+        pitch = self.fr.stride(load.param, p.lane_dim)
+
+        def one(page: str, _: list[str]) -> None:
+            b, _strides = self.page_pointer(load, s.k, page, (s.n,))
+            at = f.mul(page, W)
+            left = f.min(f.sub(k, at), W)
+            start = f.op(f"and i1 {f.op(f'icmp eq i64 {page}, 0')}, {first}")
+            self.call_f32(name, [("ptr", f.gep(a, at, "float")), ("i64", lda), ("ptr", b),
+                                 ("i64", str(W * 2)), ("i64", pitch), ("ptr", c), ("i64", ldc),
+                                 ("i64", rows), ("i64", n), ("i64", left), ("i1", start)])  # fmt: skip
+
+        f.loop(0, f.op(f"lshr i64 {f.add(k, W - 1)}, 4"), 1, [], one)
+
+    # -- packing and packed tensors -----------------------------------------------------------------
+    def put_panel(self, r: Root, x: str) -> None:
+        """16 elements of a B operand (buf axes: k, n) into its panels."""
+        f = self.f
+        if r.buf is None:
+            return
+        k, n = r.buf.axes
+        base, chunk = self.fr.addresses[r.buf.name], self.ev.chunk or "0"
+        stride = f.mul(self.fr.size(k), W)
+        x = self.as_f32(r.value, x)
+        if self.ev.col == n:
+            panel = f.mul(f.op(f"lshr i64 {chunk}, 4") if chunk != "0" else "0", stride)
+            at = f.add(panel, f.mul(self.fr.position.get(k, "0"), W))
+            f.store(f"<{W} x float>", x, f.gep(base, at, "float"), 64)
+            return
+        row = self.fr.position.get(n, "0")
+        key = ("panel lane", r.buf.name, row)
+        lane0 = self.fr.get(key)
+        if lane0 is None:
+            at = f.add(f.mul(f.op(f"lshr i64 {row}, 4"), stride), f.op(f"and i64 {row}, 15"))
+            lane0 = self.fr.keep(key, f.gep(base, at, "float"))
+        left = self.ev.mask[1] if self.ev.mask else str(W)
+        for lane in range(W):
+            y = f.op(f"extractelement <{W} x float> {x}, i32 {lane}")
+            q = f.gep(lane0, f.mul(f.add(chunk, lane), W), "float")
+            if self.ev.mask is None:
+                f.store("float", y, q, 4)
+            else:
+                f.when(f.op(f"icmp slt i64 {lane}, {left}"), lambda y=y, q=q: f.store("float", y, q, 4))
+
+    def as_f32(self, v: Value, x: str) -> str:
+        return self.ev.widen(x, v, True)
+
+    def quantize(self, r: Root) -> None:
+        """A row buffer of f32 to a row (or whole groups of one) of an a8 tensor."""
+        f, s = self.f, r.store
+        if s is None or r.buf is None:
+            return
+        col = r.buf.axes[-1]
+        p, _, dim = self.a8_base(s, (), col)
+        k0, n = self.fr.start(col), self.fr.extent(col)
+        groups = f.op(f"lshr i64 {k0}, 5") if k0 != "0" else "0"
+        scale = f.gep(p, f.add(dim, f.mul(groups, 4)))
+        total = f.gep(scale, f.mul(f.op(f"lshr i64 {dim}, 5"), 4))
+        args = [("ptr", self.fr.row_of(r.buf)), ("ptr", f.gep(p, k0)), ("ptr", scale), ("ptr", total), ("i64", n)]
+        f.call("void", self.use(micro.quantize_a8(self.isa)), args)
+
+    def decode_row(self, r: Root) -> None:
+        """One row of a packed p16 matrix to a row buffer of f32 (embedding)."""
+        f = self.f
+        op = self.graph.op(r.value)
+        load = self.graph.defs[op.args[0].id] if op else None
+        if not isinstance(load, Load) or r.buf is None:
+            raise KernelError("internal: decode without a load")
+        fmt = self.fr.kernel.param(load.param).dtype
+        entry = load.index[0]
+        if isinstance(entry, (Whole, Block)):
+            row = f.add(self.fr.start(entry.axis), self.fr.position.get(entry.axis, "0"))
+        else:
+            row = f.wide(self.ev.scalar(entry))
+        whole = isinstance(load.index[-1], Whole)
+        if not isinstance(fmt, Format) or fmt.layout != "p16" or len(load.index) != 2 or not whole:
+            raise KernelError(f"{load.param}: rows of a packed matrix are read whole, in layout p16")
+        args = [("ptr", self.fr.pointer(load.param)), ("i64", self.fr.stride(load.param, 0)), ("i64", row),
+                ("ptr", self.fr.row_of(r.buf)), ("i64", self.fr.extent(r.buf.axes[-1]))]  # fmt: skip
+        f.call("void", self.use(micro.decode_row(self.isa, fmt)), args)
+

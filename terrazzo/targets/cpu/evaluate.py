@@ -1,0 +1,483 @@
+"""Evaluation of tile values at a point: the current row, and 16 columns (or one) of the column axis."""
+
+from __future__ import annotations
+
+from terrazzo.errors import KernelError
+from terrazzo.ir.graph import Graph
+from terrazzo.ir.ops import Block, Load, LoopVar, Op, Store, Whole
+from terrazzo.ir.types import DType, Format, Value, bf16, bool_, f16, f32, i32, u32
+from terrazzo.targets.cpu import vecmath
+from terrazzo.targets.cpu.access import affine
+from terrazzo.targets.cpu.builder import LANES, VI, Function, W, fconst
+from terrazzo.targets.cpu.frame import Frame, Slot, element_type, register_type
+from terrazzo.targets.cpu.nest import Buf
+
+ARITH = {"add": ("fadd", "add"), "sub": ("fsub", "sub"), "mul": ("fmul", "mul")}
+BITS = {"and": "and", "or": "or", "xor": "xor", "shl": "shl"}
+ORDER = {"lt": ("olt", "slt", "ult"), "le": ("ole", "sle", "ule"), "gt": ("ogt", "sgt", "ugt"),
+         "ge": ("oge", "sge", "uge"), "eq": ("oeq", "eq", "eq"), "ne": ("une", "ne", "ne")}  # fmt: skip
+
+
+class Evaluator:
+    """`col` is the column axis in flight, `chunk` its 16-lane position (i64) and `mask` a tail's lanes:
+    (i1 vector, number of lanes as i64) or None for a full chunk."""
+
+    def __init__(self, frame: Frame, graph: Graph, helpers: set[str]) -> None:
+        self.fr, self.f, self.graph, self.helpers = frame, frame.f, graph, helpers
+        self.buf_of: dict[int, Buf] = {}
+        self.col: str | None = None
+        self.chunk: str | None = None
+        self.mask: tuple[str, str] | None = None
+
+    # -- domains --------------------------------------------------------------------------------
+    def is_vector(self, v: Value) -> bool:
+        return self.col is not None and self.col in v.axes
+
+    def scalar(self, v: Value) -> str:
+        return self.ev(v)
+
+    def vector(self, v: Value) -> str:
+        """v on 16 lanes, splat if it does not vary along the column."""
+        if self.graph.const(v) is not None:
+            return self.constant_lanes(v)
+        if self.is_vector(v):
+            return self.ev(v)
+        key = ("splat", v.id)
+        got = self.fr.get(key)
+        return got or self.fr.keep(key, self.f.splat(register_type(v, False), self.ev(v)))
+
+    def constant_lanes(self, v: Value) -> str:
+        c = self.graph.const(v)
+        if v.dtype == f32:
+            return f"splat (float {fconst(float(c or 0))})"
+        if v.dtype in (i32, u32):
+            return f"splat (i32 {int(c or 0)})"
+        return self.f.splat(register_type(v, False), self.compute(v, False))
+
+    def ev(self, v: Value) -> str:
+        vec = self.is_vector(v)
+        key = (v.id, self.chunk if vec else None)
+        got = self.fr.get(key)
+        if got is not None:
+            return got
+        return self.fr.keep(key, self.compute(v, vec))
+
+    def arg(self, v: Value, vec: bool) -> str:
+        return self.vector(v) if vec else self.ev(v)
+
+    # -- values ---------------------------------------------------------------------------------
+    def compute(self, v: Value, vec: bool) -> str:
+        f = self.f
+        if v.id in self.buf_of:
+            return self.from_buffer(v, self.buf_of[v.id], vec)
+        d = self.graph.defs[v.id]
+        if isinstance(d, Load):
+            return self.load(d, vec)
+        if not isinstance(d, Op):
+            kind = "loop variable" if isinstance(d, LoopVar) else "carried value"
+            raise KernelError(f"internal: {kind} {v} has no place")
+        a = d.args
+        if d.op == "const":
+            value = d.attr("value")
+            if vec:
+                return self.constant_lanes(v)
+            if v.dtype == f32:
+                return fconst(float(value))  # type: ignore[arg-type]
+            if v.dtype in (f16, bf16):
+                return self.round_to(fconst(float(value)), v, False)  # type: ignore[arg-type]
+            return ("true" if value else "false") if v.dtype == bool_ else str(int(value))  # type: ignore[call-overload]
+        if d.op == "dim":
+            return f.narrow(self.fr.dim(str(d.attr("name"))))
+        if d.op == "arg":
+            return self.fr.args[Slot("scalar", str(d.attr("name")))]
+        if d.op == "start":
+            return f.narrow(self.fr.start(str(d.attr("axis"))))
+        if d.op == "extent":
+            return f.narrow(self.fr.extent(str(d.attr("axis"))))
+        if d.op == "index":
+            axis = str(d.attr("axis"))
+            at = f.add(self.fr.start(axis), self.chunk if vec and self.chunk else self.fr.position.get(axis, "0"))
+            if not vec:
+                return f.narrow(at)
+            return f.op(f"add {VI} {f.splat('i32', f.narrow(at))}, {LANES}")
+        if d.op == "where":
+            c, x, y = (self.arg(z, vec) for z in a)
+            t = register_type(v, vec)
+            ct = register_type(a[0], vec)
+            return f.op(f"select {ct} {c}, {t} {x}, {t} {y}")
+        if d.op == "cast":
+            return self.cast(self.arg(a[0], vec), a[0], v, vec)
+        if d.op == "bitcast":
+            return f.op(f"bitcast {register_type(a[0], vec)} {self.arg(a[0], vec)} to {register_type(v, vec)}")
+        args = [self.arg(x, vec) for x in a]
+        if a[0].dtype in (f16, bf16):
+            wide = [self.widen(x, z, vec) for x, z in zip(args, a, strict=True)]
+            y = self.elementwise(d, f32, wide, vec)
+            return y if v.dtype == bool_ else self.round_to(y, v, vec)
+        if not isinstance(a[0].dtype, DType):
+            raise KernelError(f"{d.op} of a packed value {a[0].type}: decode it first with .to(f32)")
+        return self.elementwise(d, a[0].dtype, args, vec)
+
+    def elementwise(self, d: Op, dtype: DType, x: list[str], vec: bool) -> str:
+        f = self.f
+        fl = dtype.kind == "float"
+        t = {"float": "float", "bool": "i1"}.get(dtype.kind, "i32")
+        if dtype.bits == 8 and dtype.kind in ("int", "uint"):
+            t = "i8"
+        ty = f"<{W} x {t}>" if vec else t
+        op = d.op
+        if op in ARITH:
+            return f.op(f"{ARITH[op][0 if fl else 1]} {ty} {x[0]}, {x[1]}")
+        if op in BITS:
+            return f.op(f"{BITS[op]} {ty} {x[0]}, {x[1]}")
+        if op == "shr":
+            return f.op(f"{'lshr' if dtype.kind == 'uint' else 'ashr'} {ty} {x[0]}, {x[1]}")
+        if op == "not":
+            ones = ("splat (i1 true)" if vec else "true") if t == "i1" else (f"splat ({t} -1)" if vec else "-1")
+            return f.op(f"xor {ty} {x[0]}, {ones}")
+        if op in ORDER:
+            pick = 0 if fl else (2 if dtype.kind != "int" else 1)
+            return f.op(f"{'fcmp' if fl else 'icmp'} {ORDER[op][pick]} {ty} {x[0]}, {x[1]}")
+        if op in ("max", "min"):
+            gt = ("ogt" if fl else "ugt" if dtype.kind == "uint" else "sgt") if op == "max" else (
+                "olt" if fl else "ult" if dtype.kind == "uint" else "slt")  # fmt: skip
+            cmp = f.op(f"{'fcmp' if fl else 'icmp'} {gt} {ty} {x[0]}, {x[1]}")
+            ct = f"<{W} x i1>" if vec else "i1"
+            y = f.op(f"select {ct} {cmp}, {ty} {x[0]}, {ty} {x[1]}")
+            if fl:  # a NaN in either argument stays: y is x[1] then; take x[0] if that is the NaN
+                bad = f.op(f"fcmp uno {ty} {x[0]}, {x[0]}")
+                y = f.op(f"select {ct} {bad}, {ty} {x[0]}, {ty} {y}")
+            return y
+        if op == "div":
+            return f.op(f"fdiv {ty} {x[0]}, {x[1]}")
+        if op == "neg":
+            return f.op(f"fneg {ty} {x[0]}") if fl else f.op(f"sub {ty} zeroinitializer, {x[0]}" if vec else
+                                                              f"sub {ty} 0, {x[0]}")  # fmt: skip
+        if op in ("floordiv", "mod"):
+            return self.floor_division(op, d, dtype, x, vec, ty)
+        if op == "umulhi":
+            w = f"<{W} x i64>" if vec else "i64"
+            p = f.op(f"mul {w} {f.op(f'zext {ty} {x[0]} to {w}')}, {f.op(f'zext {ty} {x[1]} to {w}')}")
+            return f.op(f"trunc {w} {f.op(f'lshr {w} {p}, ' + ('splat (i64 32)' if vec else '32'))} to {ty}")
+        if op == "fma":
+            return f.call(ty, "llvm.fma." + ("v16f32" if vec else "f32"), [(ty, y) for y in x])
+        if op == "abs" and not fl:
+            return f.call(ty, "llvm.abs." + ("v16i32" if vec else "i32"), [(ty, x[0]), ("i1", "false")])
+        if op in vecmath.FUNCTIONS and fl:
+            fn = vecmath.FUNCTIONS[op]
+            if vec:
+                return fn(f, x[0])
+            return f.op(f"extractelement <{W} x float> {fn(f, f.splat('float', x[0]))}, i32 0")
+        raise KernelError(f"the CPU target has no {op} on {dtype}")
+
+    def floor_division(self, op: str, d: Op, dtype: DType, x: list[str], vec: bool, ty: str) -> str:
+        """Rounds towards minus infinity, as Python does; powers of two by shift and mask."""
+        f = self.f
+        if dtype.kind == "float":
+            q = f.op(f"fdiv {ty} {x[0]}, {x[1]}")
+            q = f.call(ty, "llvm.floor." + ("v16f32" if vec else "f32"), [(ty, q)])
+            return q if op == "floordiv" else f.op(f"fsub {ty} {x[0]}, {f.op(f'fmul {ty} {q}, {x[1]}')}")
+        c = self.graph.const(d.args[1])
+        lit = (lambda n: f"splat (i32 {n})") if vec else str
+        if c is not None and int(c) > 0 and int(c) & (int(c) - 1) == 0:
+            n = int(c)
+            if op == "mod":
+                return f.op(f"and {ty} {x[0]}, {lit(n - 1)}")
+            return f.op(f"{'lshr' if dtype.kind == 'uint' else 'ashr'} {ty} {x[0]}, {lit(n.bit_length() - 1)}")
+        if dtype.kind == "uint":
+            return f.op(f"{'udiv' if op == 'floordiv' else 'urem'} {ty} {x[0]}, {x[1]}")
+        r = f.op(f"srem {ty} {x[0]}, {x[1]}")
+        ct = f"<{W} x i1>" if vec else "i1"
+        zero = "zeroinitializer" if vec else "0"
+        mixed = f.op(f"icmp slt {ty} {f.op(f'xor {ty} {r}, {x[1]}')}, {zero}")
+        off = f.op(f"and {ct} {mixed}, {f.op(f'icmp ne {ty} {r}, {zero}')}")
+        if op == "mod":
+            return f.op(f"select {ct} {off}, {ty} {f.op(f'add {ty} {r}, {x[1]}')}, {ty} {r}")
+        q = f.op(f"sdiv {ty} {x[0]}, {x[1]}")
+        return f.op(f"select {ct} {off}, {ty} {f.op(f'sub {ty} {q}, ' + lit(1))}, {ty} {q}")
+
+    # -- conversions ----------------------------------------------------------------------------
+    def widen(self, x: str, v: Value, vec: bool) -> str:
+        """f16 or bf16 -> f32."""
+        f = self.f
+        if v.dtype == f16:
+            return f.op(f"fpext {register_type(v, vec)} {x} to {'<16 x float>' if vec else 'float'}")
+        if v.dtype == bf16:
+            if vec:
+                return vecmath.bf16_to_f32(f, x)
+            wide = f.op(f"zext i16 {x} to i32")
+            return f.op(f"bitcast i32 {f.op(f'shl i32 {wide}, 16')} to float")
+        return x
+
+    def round_to(self, x: str, v: Value, vec: bool) -> str:
+        """f32 -> f16 or bf16, to nearest even."""
+        f = self.f
+        if v.dtype == f16:
+            return f.op(f"fptrunc {'<16 x float>' if vec else 'float'} {x} to {register_type(v, vec)}")
+        if v.dtype == bf16:
+            y = vecmath.f32_to_bf16(f, x if vec else f.splat("float", x))
+            return y if vec else f.op(f"extractelement <16 x i16> {y}, i32 0")
+        return x
+
+    def cast(self, x: str, src: Value, dst: Value, vec: bool) -> str:
+        f, a, b = self.f, src.dtype, dst.dtype
+        if not isinstance(a, DType) or not isinstance(b, DType):
+            raise KernelError(f"internal: cast {src.type} to {dst.type} outside a decode")
+        if a == b:
+            return x
+        ts, td = register_type(src, vec), register_type(dst, vec)
+        if a.kind == "float":
+            x = self.widen(x, src, vec)
+            wide = "<16 x float>" if vec else "float"
+            if b.kind == "float":
+                return self.round_to(x, dst, vec)
+            if b == bool_:
+                return f.op(f"fcmp une {wide} {x}, {'zeroinitializer' if vec else fconst(0.0)}")
+            return f.op(f"{'fptoui' if b.kind == 'uint' else 'fptosi'} {wide} {x} to {td}")
+        if b.kind == "float":
+            wide = "<16 x float>" if vec else "float"
+            y = f.op(f"{'sitofp' if a.kind == 'int' else 'uitofp'} {ts} {x} to {wide}")
+            return self.round_to(y, dst, vec)
+        if b == bool_:
+            return f.op(f"icmp ne {ts} {x}, {'zeroinitializer' if vec else '0'}")
+        bits = 1 if a == bool_ else a.bits
+        if bits == b.bits:
+            return x
+        if bits > b.bits:
+            return f.op(f"trunc {ts} {x} to {td}")
+        return f.op(f"{'sext' if a.kind == 'int' else 'zext'} {ts} {x} to {td}")
+
+    # -- memory ---------------------------------------------------------------------------------
+    def from_buffer(self, v: Value, b: Buf, vec: bool) -> str:
+        """Buffers keep floats as f32 (exact for f16, bf16) and integers as i32."""
+        f = self.f
+        is_int = isinstance(v.dtype, DType) and v.dtype.kind != "float"
+        t = "i32" if is_int else "float"
+        if vec:
+            if not b.axes or b.axes[-1] != self.col:
+                return self.lanes_from_buffer(v, b, t)
+            x = f.load(f"<{W} x {t}>", f.gep(self.fr.row_of(b), self.chunk or "0", "float"), 4)
+        else:
+            x = f.load(t, self.fr.element_of(b), 4)
+        if v.dtype in (f16, bf16):
+            return self.round_to(x, v, vec)
+        if isinstance(v.dtype, DType) and is_int and v.dtype.bits < 32:
+            return f.op(f"trunc {f'<{W} x i32>' if vec else 'i32'} {x} to {register_type(v, vec)}")
+        return x
+
+    def lanes_from_buffer(self, v: Value, b: Buf, t: str) -> str:
+        """The column runs across rows of the buffer: gather 16 elements."""
+        f, out = self.f, "poison"
+        had = self.fr.position.get(self.col or "")
+        for lane in range(W):
+            at = f.add(self.chunk or "0", lane)
+            if self.mask is not None:
+                at = f.min(at, f.sub(self.fr.extent(self.col or ""), 1))
+            self.fr.position[self.col or ""] = at
+            x = f.load(t, self.fr.element_of(b), 4)
+            out = f.op(f"insertelement <{W} x {t}> {out}, {t} {x}, i32 {lane}")
+        self.fr.position.pop(self.col or "", None)
+        if had is not None:
+            self.fr.position[self.col or ""] = had
+        return out
+
+    def place_of(self, s: Load | Store) -> tuple[str, str | int | None]:
+        """(pointer at column position 0 of the current row, stride in elements along the column).
+
+        The stride is None if an index entry varies along the column in a way that is not affine."""
+        f = self.f
+        key = ("place", s, self.col)
+        known = self.fr.get(key)
+        if known is not None:
+            return known
+        dtype = self.kernel_dtype(s.param)
+        stride: str | int | None = 0
+        offset = "0"
+        for dim, entry in enumerate(s.index):
+            by = self.fr.stride(s.param, dim)
+            if isinstance(entry, (Whole, Block)):
+                axis = entry.axis
+                at = self.fr.start(axis)
+                if axis == self.col:
+                    stride = by if stride == 0 else f.add(str(stride), by)
+                else:
+                    at = f.add(at, self.fr.position.get(axis, "0"))
+            elif self.col is not None and self.col in entry.axes:
+                form = affine(self.graph, entry)
+                if form is None:
+                    stride = None
+                    continue
+                coef = form.coef(self.col)
+                if stride is not None:
+                    step = f.mul(by, coef)
+                    stride = step if stride == 0 else f.add(str(stride), step)
+                at = str(form.const)
+                for c, x in form.scalars:
+                    at = f.add(at, f.mul(f.wide(self.ev(x)), c))
+                for c, axis in form.axes:
+                    here = self.fr.start(axis)
+                    if axis != self.col:
+                        here = f.add(here, self.fr.position.get(axis, "0"))
+                    at = f.add(at, f.mul(here, c))
+            else:
+                at = f.wide(self.ev(entry))
+            offset = f.add(offset, f.mul(at, by))
+        pointer = f.gep(self.fr.pointer(s.param), offset, element_type(dtype))
+        return self.fr.keep(key, (pointer, stride))
+
+    def kernel_dtype(self, param: str) -> DType | Format:
+        return self.fr.kernel.param(param).dtype
+
+    def lane_pointers(self, s: Load | Store) -> list[str]:
+        """One pointer a lane, for accesses that are not affine along the column."""
+        f, base = self.f, self.place_of(s)[0]
+        total: list[str] = ["0"] * W
+        for dim, entry in enumerate(s.index):
+            if isinstance(entry, Value) and self.col in entry.axes and affine(self.graph, entry) is None:
+                x, by = self.vector(entry), self.fr.stride(s.param, dim)
+                for lane in range(W):
+                    i = f.wide(f.op(f"extractelement {VI} {x}, i32 {lane}"))
+                    total[lane] = f.add(total[lane], f.mul(i, by))
+            elif isinstance(entry, (Whole, Block)) and entry.axis == self.col:
+                for lane in range(W):
+                    at = f.mul(f.add(self.chunk or "0", lane), self.fr.stride(s.param, dim))
+                    total[lane] = f.add(total[lane], at)
+            elif isinstance(entry, Value) and self.col in entry.axes:
+                form = affine(self.graph, entry)
+                coef = form.coef(self.col or "") if form else 0
+                for lane in range(W):
+                    at = f.mul(f.mul(f.add(self.chunk or "0", lane), coef), self.fr.stride(s.param, dim))
+                    total[lane] = f.add(total[lane], at)
+        t = element_type(self.kernel_dtype(s.param))
+        return [f.gep(base, off, t) for off in total]
+
+    def load(self, s: Load, vec: bool) -> str:
+        f = self.f
+        if isinstance(self.kernel_dtype(s.param), Format):
+            raise KernelError(f"a packed tensor ({s.param}) is read by `@` or .to(f32) of whole rows")
+        t = element_type(self.kernel_dtype(s.param))
+        size = _bytes(t)
+        bool_in = s.result.dtype == bool_
+        if not vec:
+            x = f.load(t, self.place_of(s)[0], size)
+            return f.op(f"icmp ne i8 {x}, 0") if bool_in else x
+        p, stride = self.place_of(s)
+        if stride is None:
+            return self.load_lanes(t, self.lane_pointers(s))
+        if str(stride) == "1":
+            x = masked_load(f, self.helpers, t, f.gep(p, self.chunk or "0", t), self.mask)
+        else:
+            at = f.mul(self.chunk or "0", stride)
+            if str(stride) == "2" and self.mask is None:
+                x = load_even(f, t, f.gep(p, at, t))
+            else:
+                ps = [f.gep(p, f.add(at, f.mul(str(stride), lane)), t) for lane in range(W)]
+                x = self.load_lanes(t, ps)
+        return f.op(f"icmp ne <{W} x i8> {x}, zeroinitializer") if bool_in else x
+
+    def load_lanes(self, t: str, pointers: list[str]) -> str:
+        """Masked lanes read what the first valid lane reads, so that nothing outside is touched."""
+        f, out = self.f, "zeroinitializer"
+        for lane, p in enumerate(pointers):
+            if self.mask is not None and lane:
+                ok = f.op(f"icmp slt i64 {lane}, {self.mask[1]}")
+                p = f.op(f"select i1 {ok}, ptr {p}, ptr {pointers[0]}")
+            out = f.op(f"insertelement <{W} x {t}> {out}, {t} {f.load(t, p, _bytes(t))}, i32 {lane}")
+        return out
+
+    def store(self, s: Store) -> None:
+        """Write the store's value at the current point."""
+        f = self.f
+        t = element_type(self.kernel_dtype(s.param))
+        vec = self.col is not None and any(
+            (isinstance(e, (Whole, Block)) and e.axis == self.col) or (isinstance(e, Value) and self.col in e.axes)
+            for e in s.index
+        )
+        x = self.vector(s.value) if vec else self.ev(s.value)
+        if s.value.dtype == bool_:
+            x = f.op(f"zext {register_type(s.value, vec)} {x} to {f'<{W} x i8>' if vec else 'i8'}")
+        p, stride = self.place_of(s)
+        if not vec:
+            f.store(t, x, p, _bytes(t))
+            return
+        if str(stride) == "1":
+            masked_store(f, self.helpers, t, x, f.gep(p, self.chunk or "0", t), self.mask)
+            return
+        if stride is None:
+            pointers = self.lane_pointers(s)
+        else:
+            at = f.mul(self.chunk or "0", stride)
+            pointers = [f.gep(p, f.add(at, f.mul(str(stride), lane)), t) for lane in range(W)]
+        for lane, q in enumerate(pointers):
+            y = f.op(f"extractelement <{W} x {t}> {x}, i32 {lane}")
+            if self.mask is None:
+                f.store(t, y, q, _bytes(t))
+            else:
+                ok = f.op(f"icmp slt i64 {lane}, {self.mask[1]}")
+                f.when(ok, lambda y=y, q=q: f.store(t, y, q, _bytes(t)))
+
+
+def _bytes(t: str) -> int:
+    return {"float": 4, "i32": 4, "half": 2, "i16": 2, "i8": 1}[t]
+
+
+def load_even(f: Function, t: str, p: str) -> str:
+    """p[0], p[2], .. p[30]: two overlapping loads that stay within p[0..30]."""
+    ty = f"<{W} x {t}>"
+    a, b = f.load(ty, p, _bytes(t)), f.load(ty, f.gep(p, W - 1, t), _bytes(t))
+    pick = ", ".join(f"i32 {2 * i if i < 8 else W + 2 * i - 15}" for i in range(W))
+    return f.op(f"shufflevector {ty} {a}, {ty} {b}, <{W} x i32> <{pick}>")
+
+
+def masked_load(f: Function, helpers: set[str], t: str, p: str, mask: tuple[str, str] | None) -> str:
+    ty = f"<{W} x {t}>"
+    if mask is None:
+        return f.load(ty, p, _bytes(t))
+    if t in ("float", "i32"):
+        sfx = "v16f32" if t == "float" else "v16i32"
+        f.decls.add(f"declare {ty} @llvm.masked.load.{sfx}.p0(ptr, <16 x i1>, {ty})")
+        return f.op(f"call {ty} @llvm.masked.load.{sfx}.p0(ptr align 4 {p}, <16 x i1> {mask[0]}, {ty} zeroinitializer)")
+    helpers.add(t)
+    return f.op(f"call {ty} @tail_load_{t}(ptr {p}, i64 {mask[1]})")
+
+
+def masked_store(f: Function, helpers: set[str], t: str, x: str, p: str, mask: tuple[str, str] | None) -> None:
+    ty = f"<{W} x {t}>"
+    if mask is None:
+        f.store(ty, x, p, _bytes(t))
+    elif t in ("float", "i32"):
+        sfx = "v16f32" if t == "float" else "v16i32"
+        f.decls.add(f"declare void @llvm.masked.store.{sfx}.p0({ty}, ptr, <16 x i1>)")
+        f.put(f"call void @llvm.masked.store.{sfx}.p0({ty} {x}, ptr align 4 {p}, <16 x i1> {mask[0]})")
+    else:
+        helpers.add(t)
+        f.put(f"call void @tail_store_{t}({ty} {x}, ptr {p}, i64 {mask[1]})")
+
+
+def tail_helpers(types: set[str]) -> list[Function]:
+    """Loads and stores of the first n of 16 narrow elements, through the stack: few chips mask 8 or 16 bits."""
+    out: list[Function] = []
+    for t in sorted(types):
+        ty, size = f"<{W} x {t}>", _bytes(t)
+        f = Function(f"tail_load_{t}", [("ptr", "p"), ("i64", "n")], ty, "nounwind noinline", "internal")
+        tmp = f.op(f"alloca {ty}, align 64")
+        f.store(ty, "zeroinitializer", tmp, 64)
+
+        def copy_in(i: str, _: list[str], f: Function = f, t: str = t, size: int = size, tmp: str = tmp) -> None:
+            f.store(t, f.load(t, f.gep("%p", i, t), size), f.gep(tmp, i, t), size)
+
+        f.loop(0, "%n", 1, [], copy_in)
+        f.put(f"ret {ty} {f.load(ty, tmp, 64)}")
+        out.append(f)
+        g = Function(f"tail_store_{t}", [(ty, "x"), ("ptr", "p"), ("i64", "n")], "void",
+                     "nounwind noinline", "internal")  # fmt: skip
+        tmp = g.op(f"alloca {ty}, align 64")
+        g.store(ty, "%x", tmp, 64)
+
+        def copy_out(i: str, _: list[str], f: Function = g, t: str = t, size: int = size, tmp: str = tmp) -> None:
+            f.store(t, f.load(t, f.gep(tmp, i, t), size), f.gep("%p", i, t), size)
+
+        g.loop(0, "%n", 1, [], copy_out)
+        g.put("ret void")
+        out.append(g)
+    return out

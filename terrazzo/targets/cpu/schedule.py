@@ -1,0 +1,457 @@
+"""Tile IR -> nest IR: which values get memory, and which loops produce them.
+
+Goals: few rules and no cost model. A value is virtual (recomputed at its use) unless it is an operand or a
+result of `dot`, carried by a loop, the result of a reduction, or an expensive operation wanted by two
+column loops. Everything pending between two dots or loops is fused: roots with the same row axes share one
+row loop, and inside it one column loop per reduction level. Not goals: tile sizes, vector code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from terrazzo.errors import KernelError
+from terrazzo.ir.graph import Graph, index_axes, index_values, walk
+from terrazzo.ir.ops import Carry, Kernel, Load, Loop, Op, Stmt, Store
+from terrazzo.ir.types import DType, Format, Value, bf16, f16, f32
+from terrazzo.targets.cpu.access import paged, unit_axis
+from terrazzo.targets.cpu.nest import (
+    Buf, Copy, Dot, ForLoop, Level, Nest, NestStmt, OperandA, OperandB, Phase, Program, Root,
+)  # fmt: skip
+from terrazzo.targets.cpu.vecmath import EXPENSIVE
+
+
+class Scheduler:
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+        self.graph = Graph(kernel)
+        self.bufs: list[Buf] = []
+        self.placed: dict[int, Buf] = {}
+        self.mat: dict[int, Buf] = {}
+        self.out: list[NestStmt] = []
+        self.pending: list[Root] = []
+        self.trip: set[int] = set()  # carry variables whose first trip starts from zero
+        self._users = self._find_users()
+
+    # -- small helpers --------------------------------------------------------------------------
+    def _find_users(self) -> dict[int, list[object]]:
+        users: dict[int, list[object]] = {}
+        for s in walk(self.kernel.body):
+            if isinstance(s, Loop):
+                for c in s.carries:
+                    users.setdefault(c.init.id, []).append(c)
+                    users.setdefault(c.next.id, []).append(c)
+                continue
+            args = s.args if isinstance(s, Op) else index_values(s)
+            for v in (*args, *((s.value,) if isinstance(s, Store) else ())):
+                users.setdefault(v.id, []).append(s)
+        return users
+
+    def buf(self, axes: Iterable[str], kind: str = "tile", name: str = "") -> Buf:
+        b = Buf(f"{name or 'b'}{len(self.bufs)}", tuple(axes), kind)  # type: ignore[arg-type]
+        self.bufs.append(b)
+        return b
+
+    def place(self, v: Value, b: Buf) -> None:
+        self.mat[v.id] = b
+        self.placed[v.id] = b
+
+    def fail(self, what: str, stmt: Stmt, remedy: str = "") -> KernelError:
+        loc = getattr(stmt, "loc", None)
+        if loc is None:
+            return KernelError(what, remedy)
+        caret = " " * loc.col + "^" * max(1, loc.end_col - loc.col)
+        return KernelError(what, remedy, where=f"{loc.file}:{loc.line}:{loc.col + 1}", source=loc.text,
+                           caret=caret)  # fmt: skip
+
+    def reaches(self, roots: Iterable[Value], want: str, seen: set[int] | None = None) -> list[Value]:
+        """Virtual values with op `want` that evaluating `roots` would need, inner ones not searched."""
+        out: dict[int, Value] = {}
+        seen = set() if seen is None else seen
+        stack = list(roots)
+        while stack:
+            v = stack.pop(0)
+            if v.id in seen or v.id in self.mat:
+                continue
+            seen.add(v.id)
+            op = self.graph.op(v)
+            if op is not None and op.op == want:
+                out[v.id] = v
+                continue
+            stack += self.graph.args(v)
+        return list(out.values())
+
+    def closure(self, v: Value) -> set[int]:
+        """Ids of the virtual values (and the leaves they end in) that evaluating v touches."""
+        seen: set[int] = set()
+        stack = [v]
+        while stack:
+            x = stack.pop()
+            if x.id in seen:
+                continue
+            seen.add(x.id)
+            if x.id not in self.mat or x.id == v.id:
+                stack += self.graph.args(x)
+        return seen
+
+    def loads(self, v: Value, axis: str) -> list[Load]:
+        """Loads with that axis under v."""
+        found = (self.graph.defs[i] for i in self.closure(v))
+        return [d for d in found if isinstance(d, Load) and axis in d.result.axes]
+
+    def decodes(self, v: Value) -> list[Value]:
+        """Casts of packed loads that evaluating v would need: each row is decoded as a whole first."""
+        out: list[Value] = []
+        for i in sorted(self.closure(v)):
+            d = self.graph.defs[i]
+            if isinstance(d, Op) and d.op == "cast" and isinstance(d.args[0].dtype, Format) and i not in self.mat:
+                out.append(d.result)
+        return out
+
+    # -- nests ----------------------------------------------------------------------------------
+    def shape(self, r: Root) -> tuple[tuple[str, ...], str | None]:
+        """(row axes, column axis) of a root."""
+        if r.kind == "reduce":
+            op = self.graph.op(r.value)
+            if op is None:
+                raise KernelError("a reduction was lost")
+            return r.value.axes, str(op.attr("axis"))
+        if r.kind in ("store", "quantize") and r.store is not None:
+            axes = index_axes(r.store)
+            unit = unit_axis(self.graph, r.store)
+            if unit is None:
+                inner = [a for a in r.value.axes if a in axes]
+                unit = inner[-1] if inner else (axes[-1] if axes else None)
+            col = unit
+        elif r.buf is not None:
+            axes = r.buf.axes
+            col = axes[-1] if axes else None
+            if r.kind == "pack":
+                k, n = axes
+                along_k = any(unit_axis(self.graph, x) == k for x in self.loads(r.value, n))
+                return ((n,), k) if along_k else ((k,), n)
+        else:
+            raise KernelError("a root without a place")
+        if r.kind != "quantize" and len(axes) >= 1 and self.reaches([r.value], "reduce"):
+            needed = self.reaches([r.value], "reduce")
+            # a value per row of a reduction belongs to that row
+            if any(set(v.axes) == set(axes) for v in needed):
+                return axes, None
+        return tuple(a for a in axes if a != col), col
+
+    def need(self, values: Iterable[Value]) -> None:
+        """Make sure that `values` (scalars about to be used) need no reduction any more."""
+        values = list(values)
+        for v in self.reaches(values, "reduce"):
+            self.need_reduce(v)
+
+    def need_reduce(self, v: Value) -> None:
+        b = self.buf(v.axes, name="r")
+        self.nests([Root("reduce", v, b)])
+        self.place(v, b)
+
+    def flush(self) -> None:
+        roots, self.pending = self.pending, []
+        if roots:
+            self.nests(roots)
+        for r in roots:
+            if r.kind == "mat" and r.buf is not None:
+                self.place(r.value, r.buf)
+
+    def nests(self, roots: list[Root]) -> None:
+        groups: dict[frozenset[str], tuple[tuple[str, ...], list[tuple[Root, str | None]]]] = {}
+        for r in roots:
+            rows, col = self.shape(r)
+            groups.setdefault(frozenset(rows), (rows, []))[1].append((r, col))
+        for rows, members in groups.values():
+            self.nest(rows, members)
+
+    def nest(self, rows: tuple[str, ...], members: list[tuple[Root, str | None]]) -> None:
+        level_of: dict[int, int] = {}
+        reduces: dict[int, Root] = {}
+
+        def level(v: Value) -> int:
+            """First level at which v can be evaluated; registers this nest's reductions on the way."""
+            best = 0
+            for red in self.reaches([v], "reduce"):
+                if red.id not in level_of:
+                    if set(red.axes) != set(rows):
+                        self.need_reduce(red)
+                        continue
+                    args = self.graph.args(red)
+                    level_of[red.id] = level(args[0])
+                    reduces[red.id] = Root("reduce", red, self.buf(red.axes, name="r"))
+                best = max(best, level_of[red.id] + 1)
+            return best
+
+        placed: list[tuple[int, str | None, Root]] = []
+        carried = {c.var.id for s in walk(self.kernel.body) if isinstance(s, Loop) for c in s.carries}
+        carry_bufs = {b.name for i, b in self.mat.items() if i in carried}
+        decoded: set[int] = set()
+        for r, col in members:
+            for v in self.decodes(r.value):
+                if v.id not in decoded and col is not None:
+                    decoded.add(v.id)
+                    placed.append((0, None, Root("decode", v, self.buf((col,), "row", "d"))))
+            values = [r.value, *(index_values(r.store) if r.store is not None else ())]
+            if r.kind == "quantize":
+                x = self.graph.args(r.value)[0]
+                at = max(level(v) for v in [x, *values[1:]])
+                row = self.buf((col,) if col else (), "row", "q")
+                placed.append((at, col, Root("mat", x, row)))
+                placed.append((at + 1, None, replace(r, buf=row)))
+            else:
+                placed.append((max(level(v) for v in values), col, r))
+        if not placed:
+            return
+        last = max(at for at, _, _ in placed)
+        for red_id, root in reduces.items():
+            op = self.graph.op(root.value)
+            placed.append((level_of[red_id], str(op.attr("axis")) if op else None, root))
+        # updates of carried values come after everything that may read the old ones
+        for n, (at, col, r) in enumerate(placed):
+            if r.kind == "mat" and r.buf is not None and r.buf.name in carry_bufs:
+                placed[n] = (last + (2 if col is None else 1), col, r)
+        placed += self.row_buffers(placed)
+        levels: list[Level] = []
+        for at in sorted({p[0] for p in placed}):
+            cols: dict[str | None, list[Root]] = {}
+            for _, col, r in (p for p in placed if p[0] == at):
+                cols.setdefault(col, []).append(r)
+            decode_first = [r for r in cols.get(None, []) if r.kind == "decode"]
+            if decode_first:
+                levels.append(Level(None, tuple(decode_first)))
+                cols[None] = [r for r in cols[None] if r.kind != "decode"]
+            for col, rs in sorted(cols.items(), key=lambda kv: (kv[0] is None, kv[0] or "")):
+                if not rs:
+                    continue
+                order = {"mat": 0, "reduce": 1}
+                levels.append(Level(col, tuple(sorted(rs, key=lambda r: order.get(r.kind, 2)))))
+        self.out.append(Nest(rows, tuple(levels)))
+        for r in reduces.values():
+            if r.buf is not None:
+                self.place(r.value, r.buf)
+
+    def row_buffers(self, placed: list[tuple[int, str | None, Root]]) -> list[tuple[int, str | None, Root]]:
+        """Expensive column values wanted at two levels go through a buffer of one row."""
+        wanted: dict[int, tuple[Value, str, set[int]]] = {}
+        for at, col, r in placed:
+            if col is None:
+                continue
+            seen: set[int] = set()
+            start = list(self.graph.args(r.value)) if r.kind in ("reduce", "quantize") else [r.value]
+            stack = start
+            while stack:
+                v = stack.pop()
+                if v.id in seen or v.id in self.mat:
+                    continue
+                seen.add(v.id)
+                op = self.graph.op(v)
+                if op is not None and op.op in EXPENSIVE and col in v.axes:
+                    wanted.setdefault(v.id, (v, col, set()))[2].add(at)
+                if op is not None and op.op == "reduce":
+                    continue
+                stack += self.graph.args(v)
+        out: list[tuple[int, str | None, Root]] = []
+        done: set[int] = set()
+        for vid in sorted(wanted, reverse=True):
+            v, col, levels = wanted[vid]
+            if len(levels) > 1 and not any(vid in self.closure(o) for o in self._values(done)):
+                out.append((min(levels), col, Root("mat", v, self.buf((col,), "row", "e"))))
+                done.add(vid)
+        return out
+
+    def _values(self, ids: set[int]) -> list[Value]:
+        defs = self.graph.defs
+        return [d.result for d in (defs[i] for i in ids) if isinstance(d, (Op, Load))]
+
+    # -- dots -----------------------------------------------------------------------------------
+    def operand_a(self, v: Value, m: tuple[str, ...], k: str) -> OperandA:
+        if v.id in self.mat:
+            return OperandA(buf=self.mat[v.id])
+        d = self.graph.defs[v.id]
+        if isinstance(d, Load) and len(m) <= 1 and unit_axis(self.graph, d) == k:
+            plain = all(not (isinstance(e, Value) and e.axes) for e in d.index)
+            if isinstance(v.dtype, Format) or (v.dtype == f32 and plain):
+                return OperandA(load=d)
+        b = self.buf((*m, k), name="a")
+        self.pending.append(Root("mat", v, b))
+        return OperandA(buf=b)
+
+    def operand_b(self, v: Value, a_dtype: object, k: str, n: str) -> OperandB:
+        d = self.graph.defs[v.id]
+        core = d
+        op = self.graph.op(v)
+        if op is not None and op.op == "cast" and v.dtype == f32:
+            core = self.graph.defs[op.args[0].id]
+        if isinstance(core, Load) and isinstance(self.kernel.param(core.param).dtype, Format):
+            fmt = self.kernel.param(core.param).dtype
+            if isinstance(fmt, Format) and fmt.layout == "p16":
+                low_bit = isinstance(a_dtype, DType) and fmt.group > 1
+                return OperandB("p16", self.buf((k, n), "panels", "w") if low_bit else None, core)
+        if isinstance(core, Load) and self.kernel.param(core.param).dtype in _HALF:
+            p = paged(self.graph, core)
+            if p is not None and p.page == 16:
+                lane = unit_axis(self.graph, core)
+                if p.axis == n and lane == n and p.lane_dim == len(core.index) - 1:
+                    return OperandB("paged_k", None, core, p.page)
+                if p.axis == k and lane == n and p.lane_dim == len(core.index) - 2:
+                    return OperandB("paged_v", None, core, p.page)
+        b = self.buf((k, n), "panels", "w")
+        self.pending.append(Root("pack", v, b))
+        return OperandB("panels", b)
+
+    def dot(self, op: Op, carries: dict[int, tuple[Carry, Buf]]) -> None:
+        c_arg = op.args[0] if op.op == "dot_acc" else None
+        a, b = op.args[-2:]
+        shared = [x for x in a.axes if x in b.axes]
+        m = tuple(x for x in a.axes if x not in shared)
+        n = [x for x in b.axes if x not in shared]
+        if len(shared) != 1 or len(n) != 1:
+            raise self.fail(f"`@` of {a.type} and {b.type}: the CPU target contracts one axis and keeps one "
+                            f"axis of the right operand (shared: {shared}, kept: {n})", op)  # fmt: skip
+        if a.dtype not in (f32, *_HALF) and not isinstance(a.dtype, Format):
+            raise self.fail(f"`@` takes f32, f16, bf16 or a8 on the left, got {a.dtype}", op)
+        k = shared[0]
+        first = "always"
+        c: Buf | None = None
+        if c_arg is not None:
+            zero = self.graph.const(c_arg) == 0
+            for var_id, (carry, buf) in carries.items():
+                if carry.next.id == op.result.id and var_id in self.closure(c_arg):
+                    users = {id(u) for u in self._users.get(var_id, [])}
+                    inside = {id(self.graph.defs[i]) for i in self.closure(c_arg)} | {id(op)}
+                    if users <= inside:
+                        c = buf
+                        if c_arg.id == var_id:
+                            first = "trip" if var_id in self.trip else "never"
+                        else:
+                            first = "never"
+                            self.pending.append(Root("mat", c_arg, buf))
+                        break
+            if c is None and not zero:
+                c = self.buf(op.result.axes, name="c")
+                self.pending.append(Root("mat", c_arg, c))
+                first = "never"
+        c = c or self.buf((*m, n[0]), name="c")
+        if c_arg is not None and c.axes != (*m, n[0]):
+            raise self.fail(f"an accumulator with axes {c.axes} for a product with axes {(*m, n[0])}", op)
+        oa = self.operand_a(a, m, k)
+        ob = self.operand_b(b, a.dtype, k, n[0])
+        self.flush()
+        self.out.append(Dot(op, oa, ob, c, m, n[0], k, first))  # type: ignore[arg-type]
+        for var_id, (_, buf) in carries.items():
+            if buf is c:
+                self.mat.pop(var_id, None)
+        if c_arg is not None:
+            self.mat.pop(c_arg.id, None)
+        self.place(op.result, c)
+
+    # -- blocks and loops -----------------------------------------------------------------------
+    def block(self, body: tuple[Stmt, ...], carries: dict[int, tuple[Carry, Buf]]) -> None:
+        for s in body:
+            if isinstance(s, Op) and s.op in ("dot", "dot_acc"):
+                self.dot(s, carries)
+            elif isinstance(s, Store):
+                kind = "quantize" if isinstance(s.value.dtype, Format) else "store"
+                if kind == "quantize" and (op := self.graph.op(s.value)) is not None and op.op != "quantize":
+                    raise self.fail(f"a store of {s.value.dtype} needs tz.quantize", s)
+                self.pending.append(Root(kind, s.value, store=s))
+            elif isinstance(s, Loop):
+                self.loop(s)
+
+    def loop(self, s: Loop) -> None:
+        if len(s.vars) != 1:
+            raise self.fail("a grid inside a grid runs in order: give it one variable, or nest loops", s)
+        v = s.vars[0]
+        self.flush()
+        self.need([v.lo, v.hi])
+        bufs: dict[int, tuple[Carry, Buf]] = {}
+        empty: list[Root] = []
+        for c in s.carries:
+            if not c.var.axes:
+                self.need([c.init])
+                continue
+            b = self.buf(c.var.axes, name="acc")
+            bufs[c.var.id] = (c, b)
+            nxt = self.graph.op(c.next)
+            if self.graph.const(c.init) == 0 and nxt and nxt.op == "dot_acc" and nxt.args[0] == c.var:
+                self.trip.add(c.var.id)
+                empty.append(Root("mat", c.init, b))
+            else:
+                self.pending.append(Root("mat", c.init, b))
+        pend, self.pending = self.pending, []
+        self.nests(pend)
+        outer, self.out = self.out, []
+        self.nests(empty)
+        fill, self.out = self.out, []
+        inits = {c.init.id for c in s.carries}
+        saved = {i: b for i, b in self.mat.items() if i not in inits}
+        self.mat = dict(saved)
+        for var_id, (_, b) in bufs.items():
+            self.mat[var_id] = b
+        self.block(s.body, bufs)
+        copies: list[NestStmt] = []
+        reading = {var: [o for o in bufs if o != var and var in self.closure(bufs[o][0].next)] for var in bufs}
+        for var_id, (c, b) in bufs.items():
+            if self.mat.get(c.next.id) is b:
+                continue
+            target = b
+            rows = {frozenset(bufs[o][1].axes) for o in reading[var_id]}
+            if rows and rows != {frozenset(b.axes)}:  # read by nests that may run later: keep the old value
+                target = self.buf(b.axes, name="next")
+                copies.append(Copy(target, b))
+            self.pending.append(Root("mat", c.next, target))
+        scalars = tuple(c for c in s.carries if not c.var.axes)
+        self.flush()
+        self.need([c.next for c in scalars])
+        inner = (*self.out, *copies)
+        self.out = [*outer, ForLoop(s, inner, scalars, tuple(fill))]
+        self.mat = saved
+        for c, b in bufs.values():
+            self.place(c.result, b)
+
+    def run(self) -> Program:
+        phases: list[Phase] = []
+        loose: list[Stmt] = []
+
+        def single() -> None:
+            if any(isinstance(x, (Store, Loop)) for x in loose):
+                phases.append(Phase(None, self.body(tuple(loose))))
+            loose.clear()
+
+        for s in self.kernel.body:
+            if isinstance(s, Loop) and s.kind == "grid":
+                single()
+                body = self.body(s.body)
+                phases.append(Phase(s, body, _uneven(s)))
+            else:
+                loose.append(s)
+        single()
+        return Program(self.kernel, tuple(phases), tuple(self.bufs), self.placed)
+
+    def body(self, stmts: tuple[Stmt, ...]) -> tuple[NestStmt, ...]:
+        self.mat, self.out, self.pending = {}, [], []
+        self.block(stmts, {})
+        self.flush()
+        return tuple(self.out)
+
+
+def _uneven(grid: Loop) -> bool:
+    """A loop inside whose bounds are not the same for all units: their costs differ."""
+    made = {s.result.id for s in walk(grid.body) if isinstance(s, (Op, Load))}
+    made |= {v.var.id for v in grid.vars if v.var is not None}
+    const = {s.result.id for s in walk(grid.body) if isinstance(s, Op) and s.op in ("const", "dim", "arg")}
+    return any(
+        isinstance(s, Loop) and any({v.lo.id, v.hi.id} & (made - const) for v in s.vars)
+        for s in walk(grid.body)
+    )
+
+
+_HALF = (f16, bf16)
+
+
+def schedule(kernel: Kernel) -> Program:
+    """Raises KernelError for what the CPU target cannot run."""
+    return Scheduler(kernel).run()
