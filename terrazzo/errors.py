@@ -33,6 +33,10 @@ class OptionError(TerrazzoError):
     """An option or argument has a value we cannot take."""
 
 
+class ChatError(TerrazzoError):
+    """A model has no chat template, or its template refuses the messages."""
+
+
 class DownloadError(TerrazzoError):
     """A model could not be fetched or did not have the expected hash."""
 

@@ -83,7 +83,7 @@ def decode(data: np.ndarray, start: int, end: int, path: str, what: str) -> str:
 @dataclass(frozen=True)
 class _Entry:
     """Where a value lies: first byte, element type, element count; None for a scalar. `starts` is set for
-    string arrays: count + 1 offsets, string i being starts[i] .. starts[i + 1] - 8."""
+    string arrays: see `index_strings`."""
 
     type: int
     start: int
@@ -168,12 +168,23 @@ class Metadata(Mapping[str, Value]):
         return decode(self._data, start, end, self.path, f"metadata key {key!r}")
 
     def _strings(self, key: str, starts: np.ndarray) -> list[str]:
-        blob = self._data[starts[0] : starts[-1]].tobytes()
-        bounds = (starts - starts[0]).tolist()
+        """All strings at once: the lengths between them cut down to one zero byte, at which the decoded
+        text is split. One by one (a string holds a zero byte) it takes five times as long."""
+        blob = self._data[starts[0] - 8 : starts[-1] - 8]
+        inner = starts[:-1] - starts[0] + 8
+        keep = np.ones(blob.size, np.bool_)
+        for back in range(2, 9):
+            keep[inner - back] = False
+        marked = blob.copy()
+        marked[inner - 1] = 0
         try:
-            return [blob[a : b - 8].decode() for a, b in pairwise(bounds)]
+            strings = marked[keep].tobytes().decode().split("\0")[1:]
+            if len(strings) != inner.size:
+                bounds = (starts - starts[0] + 8).tolist()
+                strings = [blob[a : b - 8].tobytes().decode() for a, b in pairwise(bounds)]
         except UnicodeDecodeError:
             raise ModelFileError(f"{self.path}: metadata key {key!r} holds invalid UTF-8") from None
+        return strings
 
     def length(self, key: str) -> int | None:
         """Element count of the array at `key` without decoding it; None if there is no such array."""
