@@ -37,7 +37,13 @@ _ARGS = [("ptr", "a"), ("i64", "stride"), ("i64", "scales"), ("i64", "sums"), ("
 
 
 class _IntDot(Protocol):
-    """Sums of products of 4 neighbouring bytes, in 32-bit lanes; exact for every input our formats have."""
+    """Sums of products of 4 neighbouring bytes, in 32-bit lanes; exact for every input our formats have.
+
+    `sum_type`: of the running sums. `biased`: `mac` sums biased codes.
+    """
+
+    sum_type: str
+    biased: bool
 
     def activation(self, f: Function, p: str) -> list[str]:
         """4 bytes at p, in every lane."""
@@ -47,10 +53,10 @@ class _IntDot(Protocol):
         """An operand of `mac` from <lanes x i32> of 4 codes each."""
         ...
 
-    def mac(self, f: Function, acc: str | None, w: list[str], a: list[str]) -> str: ...
+    def mac(self, f: Function, acc: str, w: list[str], a: list[str]) -> str: ...
 
-    def unbias(self, f: Function, acc: str | None, a: list[str]) -> str | None:
-        """What `total` has to take off, summed over the activations that went into `mac`."""
+    def unbias(self, f: Function, acc: str, a: list[str]) -> str:
+        """If `biased`: what `total` has to take off, summed over the activations that went into `mac`."""
         ...
 
     def total(self, f: Function, acc: str, off: str | None, sub: str | None) -> str:
@@ -64,6 +70,7 @@ class _Vnni:
     def __init__(self, name: str, lanes: int) -> None:
         self.name, self.lanes, self.bias = name, lanes, _BIAS.get(name)
         self.vi, self.vb = f"<{lanes} x i32>", f"<{4 * lanes} x i8>"
+        self.sum_type, self.biased = self.vi, self.bias is not None
 
     def activation(self, f: Function, p: str) -> list[str]:
         word = splat(f, self.lanes, "i32", f.load("i32", p, 1))
@@ -73,17 +80,16 @@ class _Vnni:
         bytes_ = f.op(f"bitcast {self.vi} {codes} to {self.vb}")
         return [f.op(f"xor {self.vb} {bytes_}, splat (i8 -128)") if self.name == "q8_0" else bytes_]
 
-    def _dot(self, f: Function, acc: str | None, u: str, a: str) -> str:
-        args = [(self.vi, acc or "zeroinitializer"), (self.vb, u), (self.vb, a)]
+    def _dot(self, f: Function, acc: str, u: str, a: str) -> str:
+        args = [(self.vi, acc), (self.vb, u), (self.vb, a)]
         return f.call(self.vi, f"llvm.x86.avx512.vpdpbusd.{32 * self.lanes}", args)
 
-    def mac(self, f: Function, acc: str | None, w: list[str], a: list[str]) -> str:
+    def mac(self, f: Function, acc: str, w: list[str], a: list[str]) -> str:
         return self._dot(f, acc, w[0], a[0])
 
-    def unbias(self, f: Function, acc: str | None, a: list[str]) -> str | None:
-        if self.bias is None:
-            return None
-        return self._dot(f, acc, f"splat (i8 {self.bias - 256 if self.bias > 127 else self.bias})", a[0])
+    def unbias(self, f: Function, acc: str, a: list[str]) -> str:
+        bias = self.bias or 0
+        return self._dot(f, acc, f"splat (i8 {bias - 256 if bias > 127 else bias})", a[0])
 
     def total(self, f: Function, acc: str, off: str | None, sub: str | None) -> str:
         out = acc if off is None else f.op(f"sub {self.vi} {acc}, {off}")
@@ -97,6 +103,7 @@ class _Maddubs:
 
     def __init__(self, name: str) -> None:
         self.name, self.signed = name, name in _BIAS
+        self.sum_type, self.biased = "<8 x i32>" if name == "q8_0" else "<16 x i16>", False
 
     def activation(self, f: Function, p: str) -> list[str]:
         word = splat(f, 8, "i32", f.load("i32", p, 1))
@@ -110,19 +117,18 @@ class _Maddubs:
             w = f.op(f"sub <32 x i8> {w}, splat (i8 32)")
         return [w, f.call("<32 x i8>", "llvm.abs.v32i8", [("<32 x i8>", w), ("i1", "false")])]
 
-    def mac(self, f: Function, acc: str | None, w: list[str], a: list[str]) -> str:
+    def mac(self, f: Function, acc: str, w: list[str], a: list[str]) -> str:
         u, s = w[0], a[0]
         if self.signed:
             u = w[1]
             s = f.call("<32 x i8>", "llvm.x86.avx2.psign.b", [("<32 x i8>", s), ("<32 x i8>", w[0])])
-        ty = "<16 x i16>"
-        out = f.call(ty, "llvm.x86.avx2.pmadd.ub.sw", [("<32 x i8>", u), ("<32 x i8>", s)])
+        out = f.call("<16 x i16>", "llvm.x86.avx2.pmadd.ub.sw", [("<32 x i8>", u), ("<32 x i8>", s)])
         if self.name == "q8_0":
-            ty, out = "<8 x i32>", self._pairs(f, out, "splat (i16 1)")
-        return out if acc is None else f.op(f"add {ty} {acc}, {out}")
+            out = self._pairs(f, out, "splat (i16 1)")
+        return f.op(f"add {self.sum_type} {acc}, {out}")
 
-    def unbias(self, f: Function, acc: str | None, a: list[str]) -> str | None:
-        return None
+    def unbias(self, f: Function, acc: str, a: list[str]) -> str:
+        return acc
 
     def total(self, f: Function, acc: str, off: str | None, sub: str | None) -> str:
         if self.name == "q8_0":
@@ -144,6 +150,7 @@ class _Plain:
 
     def __init__(self, name: str, lanes: int) -> None:
         self.name, self.lanes, self.vi = name, lanes, f"<{lanes} x i32>"
+        self.sum_type, self.biased = self.vi, False
 
     def activation(self, f: Function, p: str) -> list[str]:
         out = []
@@ -160,15 +167,13 @@ class _Plain:
         out = [f.op(f"and {self.vi} {x}, splat (i32 255)") for x in low]
         return [f.op(f"sub {self.vi} {x}, splat (i32 32)") for x in out] if self.name == "q6_k" else out
 
-    def mac(self, f: Function, acc: str | None, w: list[str], a: list[str]) -> str:
+    def mac(self, f: Function, acc: str, w: list[str], a: list[str]) -> str:
         for x, y in zip(w, a, strict=True):
-            product = f.op(f"mul {self.vi} {x}, {y}")
-            acc = product if acc is None else f.op(f"add {self.vi} {acc}, {product}")
-        assert acc is not None
+            acc = f.op(f"add {self.vi} {acc}, {f.op(f'mul {self.vi} {x}, {y}')}")
         return acc
 
-    def unbias(self, f: Function, acc: str | None, a: list[str]) -> str | None:
-        return None
+    def unbias(self, f: Function, acc: str, a: list[str]) -> str:
+        return acc
 
     def total(self, f: Function, acc: str, off: str | None, sub: str | None) -> str:
         return acc if sub is None else f.op(f"mul {self.vi} {acc}, {sub}")
@@ -233,7 +238,6 @@ def _group(f: Function, isa: Isa, name: str, lay: P16, a: list[str], w: list[str
     """The loop body for one group of 32 k: carried accumulators in, the next ones out."""
     lanes, dot = isa.int_lanes, _int_dot(isa, name)
     vi, v = f"<{lanes} x i32>", f"<{lanes} x float>"
-    tokens = range(len(a))
 
     def half(p: str) -> str:
         return half_to_float(f, isa.half, lanes, f.load(f"<{lanes} x i16>", p, min(2 * lanes, 32)))
@@ -248,17 +252,7 @@ def _group(f: Function, isa: Isa, name: str, lay: P16, a: list[str], w: list[str
                 for line in range((lay.group + 63) // 64):
                     prefetch(f, f.gep(p, PREFETCH + 64 * line))
         q = [f.gep(p, f.mul(g, 32)) for p in a]
-        acc: dict[tuple[int, int, int, int], str] = {}  # token, panel, lane, half
-        off: dict[tuple[int, int], str | None] = {}
-        subs = 2 if lay.sub is not None else 1
-        for chunk in range(8):
-            sub = (chunk >> 2) % subs
-            weights = {x: dot.weight(f, _codes(f, lay, lanes, groups[x[0]], x[1], chunk)) for x in columns}
-            for t in tokens:
-                av = dot.activation(f, f.gep(q[t], 4 * chunk))
-                off[t, sub] = dot.unbias(f, off.get((t, sub)), av)
-                for x in columns:
-                    acc[t, *x, sub] = dot.mac(f, acc.get((t, *x, sub)), weights[x], av)
+        acc, off = _integer(f, dot, lay, lanes, q, groups, columns)
         scale = {(r, p): half(f.gep(blocks[r], lay.scale + 2 * p)) for r, p in columns}
         low: dict[tuple[int, int], str] = {}
         if lay.min is not None:
@@ -273,13 +267,16 @@ def _group(f: Function, isa: Isa, name: str, lay: P16, a: list[str], w: list[str
                     factor[r, p, h] = f.op(f"sext <{lanes} x i8> {raw} to {vi}")
         old = iter(carried)
         new = []
-        for t in tokens:
+        for t in range(len(a)):
             row = f.gep(a[t], f.mul(g, 4))
             step = splat(f, lanes, "float", f.load("float", f.gep(row, "%scales"), 4))
             total = splat(f, lanes, "float", f.load("float", f.gep(row, "%sums"), 4)) if low else ""
             for x in columns:
-                parts = [dot.total(f, acc[t, *x, h], off[t, h], factor.get((*x, h))) for h in range(subs)]
-                whole = parts[0] if subs == 1 else f.op(f"add {vi} {parts[0]}, {parts[1]}")
+                parts = [
+                    dot.total(f, acc[t, *x, h], off.get((t, h)), factor.get((*x, h)))
+                    for h in range(_subs(lay))
+                ]
+                whole = parts[0] if len(parts) == 1 else f.op(f"add {vi} {parts[0]}, {parts[1]}")
                 value = f.op(f"sitofp {vi} {whole} to {v}")
                 y = fma(f, lanes, value, f.op(f"fmul {v} {scale[x]}, {step}"), next(old))
                 new.append(fma(f, lanes, low[x], total, y) if low else y)
@@ -288,12 +285,47 @@ def _group(f: Function, isa: Isa, name: str, lay: P16, a: list[str], w: list[str
     return run
 
 
-def _codes(f: Function, lay: P16, lanes: int, group: str, lane: int, chunk: int) -> str:
-    """<lanes x i32>: codes of k = 4 * chunk.. of lanes lane.., unsigned (q8_0: as they are)."""
+def _subs(lay: P16) -> int:
+    """Integer sums a group and lane: one, or one per subscale."""
+    return 1 if lay.sub is None else 2
+
+
+def _integer(f: Function, dot: _IntDot, lay: P16, lanes: int, q: list[str], groups: list[str],
+             columns: list[tuple[int, int]]):  # fmt: skip
+    """The integer part of a group: ({(token, panel, lane, half): sum}, {(token, half): bias's share}).
+
+    A loop of 2 or 4 trips on purpose: unrolled, the code generator moves everything across everything
+    and the sums live on the stack (measured: 2 to 3 times slower on AVX2).
+    """
+    subs, trips = range(_subs(lay)), 4 if lay.sub is None else 2
+    keys = [(t, *x, h) for t in range(len(q)) for x in columns for h in subs]
+    biased = [(t, h) for t in range(len(q)) for h in subs] if dot.biased else []
+
+    def trip(step: str, carried: list[str]) -> list[str]:
+        acc = dict(zip(keys, carried, strict=False))
+        off = dict(zip(biased, carried[len(keys) :], strict=True))
+        for k, sub, codes in _chunks(f, lay, lanes, groups, columns, step):
+            weights = {x: dot.weight(f, c) for x, c in codes.items()}
+            for t, p in enumerate(q):
+                av = dot.activation(f, f.gep(p, k))
+                if biased:
+                    off[t, sub] = dot.unbias(f, off[t, sub], av)
+                for x in columns:
+                    acc[t, *x, sub] = dot.mac(f, acc[t, *x, sub], weights[x], av)
+        return [*acc.values(), *off.values()]
+
+    start = [(dot.sum_type, "zeroinitializer") for _ in [*keys, *biased]]
+    done = f.loop("0", trips, 1, start, trip)
+    return dict(zip(keys, done, strict=False)), dict(zip(biased, done[len(keys) :], strict=True))
+
+
+def _chunks(f: Function, lay: P16, lanes: int, groups: list[str], columns: list[tuple[int, int]], step: str):
+    """The 4-k pieces of one trip: (offset of k in the group, half, {column: <lanes x i32> of 4 codes}).
+    Codes are unsigned, q8_0's as they are."""
     vi = f"<{lanes} x i32>"
 
-    def load(offset: int) -> str:
-        return f.load(vi, f.gep(group, offset + 4 * lane), 32)
+    def load(offset: str) -> dict[tuple[int, int], str]:
+        return {(r, p): f.load(vi, f.gep(f.gep(groups[r], offset), 4 * p), 32) for r, p in columns}
 
     def masked(x: str, shift: int, mask: int) -> str:
         if shift:
@@ -301,9 +333,21 @@ def _codes(f: Function, lay: P16, lanes: int, group: str, lane: int, chunk: int)
         return f.op(f"and {vi} {x}, splat (i32 {mask * 0x01010101})")
 
     if lay.chunks == 8:
-        return load(64 * chunk)
-    nibble = masked(load(64 * (chunk & 3)), 4 if chunk > 3 else 0, 15)
-    if lay.sub is None:
-        return nibble
-    place = 4 * (chunk & 1) + 2 * (chunk >> 2)  # of the top two bits within their byte
-    return f.op(f"or {vi} {nibble}, {masked(load(256 + 64 * (chunk >> 1 & 1)), place - 4, 48)}")
+        for j in range(2):
+            chunk = f.add(f.mul(step, 2), j)
+            yield f.mul(chunk, 4), 0, load(f.mul(chunk, 64))
+    elif lay.sub is None:
+        raw = load(f.mul(step, 64))
+        for h in range(2):
+            yield f.add(f.mul(step, 4), 16 * h), 0, {x: masked(w, 4 * h, 15) for x, w in raw.items()}
+    else:
+        top = load(f.add(f.mul(step, 64), 256))
+        for j in range(2):
+            chunk = f.add(f.mul(step, 2), j)
+            raw = load(f.mul(chunk, 64))
+            for h in range(2):
+                codes = {
+                    x: f.op(f"or {vi} {masked(w, 4 * h, 15)}, {masked(top[x], 4 * j + 2 * h - 4, 48)}")
+                    for x, w in raw.items()
+                }
+                yield f.add(f.mul(chunk, 4), 16 * h), h, codes
