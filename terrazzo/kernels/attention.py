@@ -1,0 +1,97 @@
+"""Causal attention with an online softmax (Dao et al., 2022): scores never leave the chip.
+
+The context is worked through in blocks of 256 positions. Each block gives its own maximum, sum and weighted
+values; blocks are merged in order. The 256 is part of the definition: a query's result depends on its own
+context alone, not on how queries are grouped into tiles, launches or batches.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import terrazzo.lang as tz
+
+tokens, spans, seqs, blocks, ctx = tz.dims("tokens spans seqs blocks ctx")
+pages, kvheads, lanes = tz.dims("pages kvheads lanes")
+group, d = tz.dims("group d", static=True)
+heads, s, t = tz.dims("heads s t")
+Q = tz.dtypes("Q", tz.f32, tz.f16, tz.bf16)
+C = tz.dtypes("C", tz.f16, tz.bf16, tz.f32)
+R = tz.dtypes("R", tz.f32, tz.f16, tz.bf16)
+
+LOG2E = 1.4426950408889634
+HIDDEN = (
+    -1e30
+)  # a score that weighs nothing beside any other, and whose difference with itself is 0
+
+
+def merged(top: Any, total: Any, acc: Any, m: Any, p: Any, o: Any, axis: Any) -> Any:
+    """(top, total, acc) of the blocks so far, with a block of maximum m, weights p and values o added."""
+    new = tz.maximum(top, m)
+    old, own = tz.exp2(top - new), tz.exp2(m - new)
+    return new, total * old + tz.sum(p, axis=axis) * own, acc * old + o * own
+
+
+@tz.kernel
+def attention(
+    q: tz.gm[Q, tokens, kvheads, group, d],
+    kcache: tz.gm[C, pages, kvheads, d, lanes],
+    vcache: tz.gm[C, pages, kvheads, lanes, d],
+    table: tz.gm[tz.i32, seqs, blocks],
+    seq: tz.gm[tz.i32, spans],
+    first: tz.gm[tz.i32, spans],
+    count: tz.gm[tz.i32, spans],
+    position: tz.gm[tz.i32, spans],
+    out: tz.gm[R, tokens, kvheads, group, d],
+    scale: tz.f32,
+    PAGE: tz.const = 16,
+    BQ: tz.const = 32,
+    STEP: tz.const = 256,
+):
+    """out = softmax(scale · q kᵀ, over positions up to the query's own) v, over a paged cache.
+
+    A span is `count` consecutive queries of one sequence: rows first .. first + count - 1 of q, at
+    positions position .. of sequence `seq`, whose page i is table[seq, i]. A prompt may be one span or
+    many (they run in parallel); a sequence that decodes is a span of one. Query heads are grouped by the
+    key/value head they share. Keys and values up to each span's last position are in the cache.
+    """
+    for b, h in tz.grid(spans, kvheads):
+        row, q0 = tz.load(seq[b]), tz.load(first[b])
+        shift = position[b] - q0  # position of a query = its row in q + shift
+        for i in tz.loop(q0, q0 + count[b], of=tokens, step=BQ):
+            qt = tz.load(q[i, h], space=tz.L1).to(tz.f32) * (scale * LOG2E)
+            top, total, acc = tz.full(HIDDEN, i, group), tz.zeros(i, group), tz.zeros(i, group, d)
+            for j in tz.loop(0, i.stop + shift, of=ctx, step=STEP):
+                page, lane = table[row, j // PAGE], j % PAGE
+                x = qt @ tz.load(kcache[page, h, :, lane], space=tz.L1).to(tz.f32)
+                x = tz.where(tz.index(j) <= tz.index(i) + shift, x, HIDDEN)
+                m = tz.max(x, axis=j)
+                p = tz.exp2(x - m)
+                o = p @ tz.load(vcache[page, h, lane], space=tz.L1).to(tz.f32)
+                top, total, acc = merged(top, total, acc, m, p, o, j)
+            out[i, h] = (acc / total).to(R)
+
+
+@tz.kernel
+def flash_attention(
+    q: tz.gm[Q, heads, s, d],
+    k: tz.gm[Q, kvheads, t, d],
+    v: tz.gm[Q, kvheads, t, d],
+    out: tz.gm[R, heads, s, d],
+    scale: tz.f32,
+    BQ: tz.const = 64,
+    STEP: tz.const = 256,
+):
+    """out = softmax(scale · q kᵀ) v, causal, on plain tensors; query i sees keys up to i + t - s."""
+    for h, i in tz.grid(heads, s, step=(None, BQ)):
+        qt = tz.load(q[h, i], space=tz.L1).to(tz.f32) * (scale * LOG2E)
+        kv, shift = h // (heads // kvheads), t - s
+        top, total, acc = tz.full(HIDDEN, i), tz.zeros(i), tz.zeros(i, d)
+        for j in tz.loop(0, i.stop + shift, of=t, step=STEP):
+            x = qt @ tz.load(k[kv, j], space=tz.L1).to(tz.f32)
+            x = tz.where(tz.index(j) <= tz.index(i) + shift, x, HIDDEN)
+            m = tz.max(x, axis=j)
+            p = tz.exp2(x - m)
+            o = p @ tz.load(v[kv, j], space=tz.L1).to(tz.f32)
+            top, total, acc = merged(top, total, acc, m, p, o, j)
+        out[h, i] = (acc / total).to(R)

@@ -1,0 +1,114 @@
+"""Rotary position embedding (Su et al., 2021) and the write of new keys and values into the paged cache.
+
+A head of d values is d/2 pairs; pair i turns by position · theta_i. The tables hold cos and sin in f32 for
+every position and pair. Two conventions say which values make a pair; the tensors' dims tell them apart:
+half-split (i, i + d/2) is a view [.., two, half], interleaved (2i, 2i + 1) is a view [.., half, two].
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import terrazzo.lang as tz
+
+tokens, heads, kvheads, two, half, d = tz.dims("tokens heads kvheads two half d")
+positions, pages, lanes = tz.dims("positions pages lanes")
+T = tz.dtypes("T", tz.f32, tz.f16, tz.bf16)
+R = tz.dtypes("R", tz.f32, tz.f16, tz.bf16)
+C = tz.dtypes("C", tz.f16, tz.bf16, tz.f32)
+
+
+def turned(x: Any, y: Any, cos: Any, sin: Any) -> Any:
+    """The pair (x, y) turned by the angle, in f32."""
+    x, y = x.to(tz.f32), y.to(tz.f32)
+    return x * cos - y * sin, y * cos + x * sin
+
+
+@tz.kernel(aliases=[("out", "x")])
+def rope(
+    x: tz.gm[T, tokens, heads, two, half],
+    cos: tz.gm[tz.f32, positions, half],
+    sin: tz.gm[tz.f32, positions, half],
+    position: tz.gm[tz.i32, tokens],
+    out: tz.gm[R, tokens, heads, two, half],
+):
+    """out = x with every pair (i, i + half) turned by its token's position. `two` is 2."""
+    for t in tz.grid(tokens):
+        at = tz.load(position[t])
+        a, b = turned(x[t, :, 0], x[t, :, 1], cos[at], sin[at])
+        out[t, :, 0] = a.to(R)
+        out[t, :, 1] = b.to(R)
+
+
+@tz.kernel(aliases=[("out", "x")])
+def rope_interleaved(
+    x: tz.gm[T, tokens, heads, half, two],
+    cos: tz.gm[tz.f32, positions, half],
+    sin: tz.gm[tz.f32, positions, half],
+    position: tz.gm[tz.i32, tokens],
+    out: tz.gm[R, tokens, heads, half, two],
+):
+    """out = x with every pair (2i, 2i + 1) turned by its token's position. `two` is 2."""
+    for t in tz.grid(tokens):
+        at = tz.load(position[t])
+        a, b = turned(x[t, :, :, 0], x[t, :, :, 1], cos[at], sin[at])
+        out[t, :, :, 0] = a.to(R)
+        out[t, :, :, 1] = b.to(R)
+
+
+@tz.kernel(aliases=[("out", "q")])
+def rope_store(
+    q: tz.gm[T, tokens, heads, two, half],
+    k: tz.gm[T, tokens, kvheads, two, half],
+    v: tz.gm[T, tokens, kvheads, d],
+    cos: tz.gm[tz.f32, positions, half],
+    sin: tz.gm[tz.f32, positions, half],
+    position: tz.gm[tz.i32, tokens],
+    slot: tz.gm[tz.i32, tokens],
+    out: tz.gm[R, tokens, heads, two, half],
+    kcache: tz.gm[C, pages, kvheads, two, half, lanes],
+    vcache: tz.gm[C, pages, kvheads, lanes, d],
+    PAGE: tz.const = 16,
+):
+    """out = q turned; k turned and v as it is go into the cache at each token's slot (half-split pairs).
+
+    Token t's slot is page · PAGE + lane. The key pages are a view of the cache's [.., d, lanes]; `two` is
+    2, lanes is PAGE. Slots of a launch are distinct.
+    """
+    for t in tz.grid(tokens):
+        at, page, lane = tz.load(position[t]), slot[t] // PAGE, slot[t] % PAGE
+        c, s = tz.load(cos[at]), tz.load(sin[at])
+        a, b = turned(q[t, :, 0], q[t, :, 1], c, s)
+        out[t, :, 0] = a.to(R)
+        out[t, :, 1] = b.to(R)
+        a, b = turned(k[t, :, 0], k[t, :, 1], c, s)
+        kcache[page, :, 0, :, lane] = a.to(C)
+        kcache[page, :, 1, :, lane] = b.to(C)
+        vcache[page, :, lane] = v[t].to(tz.f32).to(C)
+
+
+@tz.kernel(aliases=[("out", "q")])
+def rope_store_interleaved(
+    q: tz.gm[T, tokens, heads, half, two],
+    k: tz.gm[T, tokens, kvheads, half, two],
+    v: tz.gm[T, tokens, kvheads, d],
+    cos: tz.gm[tz.f32, positions, half],
+    sin: tz.gm[tz.f32, positions, half],
+    position: tz.gm[tz.i32, tokens],
+    slot: tz.gm[tz.i32, tokens],
+    out: tz.gm[R, tokens, heads, half, two],
+    kcache: tz.gm[C, pages, kvheads, half, two, lanes],
+    vcache: tz.gm[C, pages, kvheads, lanes, d],
+    PAGE: tz.const = 16,
+):
+    """As rope_store, for pairs (2i, 2i + 1)."""
+    for t in tz.grid(tokens):
+        at, page, lane = tz.load(position[t]), slot[t] // PAGE, slot[t] % PAGE
+        c, s = tz.load(cos[at]), tz.load(sin[at])
+        a, b = turned(q[t, :, :, 0], q[t, :, :, 1], c, s)
+        out[t, :, :, 0] = a.to(R)
+        out[t, :, :, 1] = b.to(R)
+        a, b = turned(k[t, :, :, 0], k[t, :, :, 1], c, s)
+        kcache[page, :, :, 0, lane] = a.to(C)
+        kcache[page, :, :, 1, lane] = b.to(C)
+        vcache[page, :, lane] = v[t].to(tz.f32).to(C)
