@@ -30,7 +30,6 @@ from terrazzo.targets.cpu.micro_base import (
     widths,
 )
 
-PREFETCH = 1280  # bytes ahead in each panel when one row streams the weights
 _BIAS = {"q8_0": 128, "q6_k": 32}  # what makes the format's signed codes unsigned
 _ARGS = [("ptr", "a"), ("i64", "stride"), ("i64", "scales"), ("i64", "sums"), ("ptr", "w"),
          ("i64", "panel"), ("ptr", "c"), ("i64", "ldc")]  # fmt: skip
@@ -226,7 +225,7 @@ def _tile(isa: Isa, name: str, symbol: str, rows: int, wide: int) -> Function:
     columns = [(r, lanes * p) for r in range(wide) for p in range(16 // lanes)]  # (panel, first lane)
     at = {(t, *x): f.gep(c[t], 16 * x[0] + x[1], "float") for t in range(rows) for x in columns}
     start = [(v, start_value(f, lanes, q)) for q in at.values()]
-    done = f.loop("0", "%G", 1, start, _group(f, isa, name, lay, a, w, columns, rows == 1))
+    done = f.loop("0", "%G", 1, start, _group(f, isa, name, lay, a, w, columns))
     for q, x in zip(at.values(), done, strict=True):
         f.store(v, x, q, 4)
     f.put("ret void")
@@ -234,7 +233,7 @@ def _tile(isa: Isa, name: str, symbol: str, rows: int, wide: int) -> Function:
 
 
 def _group(f: Function, isa: Isa, name: str, lay: P16, a: list[str], w: list[str],
-           columns: list[tuple[int, int]], stream: bool):  # fmt: skip
+           columns: list[tuple[int, int]]):  # fmt: skip
     """The loop body for one group of 32 k: carried accumulators in, the next ones out."""
     lanes, dot = isa.int_lanes, _int_dot(isa, name)
     vi, v = f"<{lanes} x i32>", f"<{lanes} x float>"
@@ -247,10 +246,10 @@ def _group(f: Function, isa: Isa, name: str, lay: P16, a: list[str], w: list[str
         inside = 0 if lay.per == 1 else f.mul(f.op(f"and i64 {g}, 7"), lay.group)
         blocks = [f.gep(p, block) for p in w]
         groups = [f.gep(p, inside) for p in blocks]
-        if stream:
+        if isa.prefetch and len(a) == 1:
             for p in groups:
                 for line in range((lay.group + 63) // 64):
-                    prefetch(f, f.gep(p, PREFETCH + 64 * line))
+                    prefetch(f, f.gep(p, isa.prefetch + 64 * line))
         q = [f.gep(p, f.mul(g, 32)) for p in a]
         acc, off = _integer(f, dot, lay, lanes, q, groups, columns)
         scale = {(r, p): half(f.gep(blocks[r], lay.scale + 2 * p)) for r, p in columns}
