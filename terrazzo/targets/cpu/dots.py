@@ -159,11 +159,11 @@ class DotEmitter:
         decode = self.use(micro.decode_panel(self.isa, fmt))
         out = self.fr.addresses[s.b.buf.name]
 
-        def one(j: str, _: list[str]) -> None:
+        def one(j: str) -> None:
             args = [("ptr", f.gep(w, f.mul(j, stride))), ("ptr", f.gep(out, f.mul(j, room))), ("i64", "0"), ("i64", k)]
             f.call("void", decode, args)
 
-        f.loop(0, f.op(f"lshr i64 {f.add(n, W - 1)}, 4"), 1, [], one)
+        self.fr.loop(0, f.op(f"lshr i64 {f.add(n, W - 1)}, 4"), one)
         b = [("ptr", out), ("i64", room), ("i64", str(W))]
         self.call_f32("f32", [*head, *b, ("ptr", c), ("i64", ldc), *tail])
 
@@ -192,7 +192,7 @@ class DotEmitter:
             raise KernelError("internal: pages without a load")
         name = str(self.fr.kernel.param(load.param).dtype)
 
-        def one(page: str, _: list[str]) -> None:
+        def one(page: str) -> None:
             p, strides = self.page_pointer(load, s.n, page, (s.k,))
             at = f.mul(page, W)
             left = f.min(f.sub(n, at), W)
@@ -200,7 +200,7 @@ class DotEmitter:
                                  ("ptr", f.gep(c, at, "float")), ("i64", ldc), ("i64", rows), ("i64", left),
                                  ("i64", k), ("i1", first)])  # fmt: skip
 
-        f.loop(0, f.op(f"lshr i64 {f.add(n, W - 1)}, 4"), 1, [], one)
+        self.fr.loop(0, f.op(f"lshr i64 {f.add(n, W - 1)}, 4"), one)
 
     def dot_paged_v(self, s: Dot, a: str, lda: str, c: str, ldc: str, rows: str, n: str, k: str,
                     first: str) -> None:  # fmt: skip
@@ -214,7 +214,7 @@ class DotEmitter:
         name = str(self.fr.kernel.param(load.param).dtype)
         pitch = self.fr.stride(load.param, p.lane_dim)
 
-        def one(page: str, _: list[str]) -> None:
+        def one(page: str) -> None:
             b, _strides = self.page_pointer(load, s.k, page, (s.n,))
             at = f.mul(page, W)
             left = f.min(f.sub(k, at), W)
@@ -223,7 +223,7 @@ class DotEmitter:
                                  ("i64", str(W * 2)), ("i64", pitch), ("ptr", c), ("i64", ldc),
                                  ("i64", rows), ("i64", n), ("i64", left), ("i1", start)])  # fmt: skip
 
-        f.loop(0, f.op(f"lshr i64 {f.add(k, W - 1)}, 4"), 1, [], one)
+        self.fr.loop(0, f.op(f"lshr i64 {f.add(k, W - 1)}, 4"), one)
 
     # -- packing and packed tensors -----------------------------------------------------------------
     def put_panel(self, r: Root, x: str) -> None:

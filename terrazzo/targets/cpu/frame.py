@@ -6,6 +6,7 @@ the kernel's own, in the order of `slots(kernel)`. Strides are in elements (byte
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -102,6 +103,16 @@ class Frame:
     def keep(self, key: object, value: Any) -> Any:
         self.scopes[-1][key] = value
         return value
+
+    def loop(self, start: str | int, end: str | int, body: Callable[[str], None]) -> None:
+        """A counted loop with a memo scope of its own."""
+
+        def scoped(iv: str, _: list[str]) -> None:
+            self.scopes.append({})
+            body(iv)
+            self.scopes.pop()
+
+        self.f.loop(start, end, 1, [], scoped)
 
     # -- scratch --------------------------------------------------------------------------------
     def pitch(self, b: Buf) -> str:

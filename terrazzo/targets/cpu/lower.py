@@ -455,7 +455,18 @@ def emit_scratch(program: Program) -> Function:
     return f
 
 
-def lower(kernel: Kernel, isa: Isa, prefix: str = "") -> tuple[str, tuple[str, ...], Program]:
+def emit_count(program: Program) -> Function:
+    """`i64 phase_count()`."""
+    f = Function("phase_count", [], "i64")
+    f.put(f"ret i64 {len(program.phases)}")
+    return f
+
+
+def phase_name(kernel: Kernel, n: int) -> str:
+    return f"{kernel.name}_{n}"
+
+
+def lower(kernel: Kernel, isa: Isa) -> tuple[str, tuple[str, ...], Program]:
     """A kernel's LLVM IR text, the names of its phases, and its nest IR."""
     program = schedule(kernel)
     pieces: dict[str, Micro] = {}
@@ -463,10 +474,10 @@ def lower(kernel: Kernel, isa: Isa, prefix: str = "") -> tuple[str, tuple[str, .
     functions: list[Function] = []
     names: list[str] = []
     for n, phase in enumerate(program.phases):
-        name = f"{prefix}{kernel.name}_{n}"
+        name = phase_name(kernel, n)
         functions.append(PhaseEmitter(program, phase, name, isa, pieces, helpers).emit())
         names.append(name)
-    functions += [emit_scratch(program), *tail_helpers(helpers)]
+    functions += [emit_scratch(program), emit_count(program), *tail_helpers(helpers)]
     decls: set[str] = set().union(*(f.decls for f in functions))
     decls = decls.union(*(p.decls for p in pieces.values()))
     text = "\n".join([*sorted(decls), *(f.text() for f in functions), *(p.text for p in pieces.values())])

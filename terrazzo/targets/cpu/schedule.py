@@ -152,11 +152,13 @@ class Scheduler:
         self.place(v, b)
 
     def flush(self) -> None:
+        """Emit what is pending. A value written to a carried buffer is not thereby placed: the buffer
+        will change."""
         roots, self.pending = self.pending, []
         if roots:
             self.nests(roots)
         for r in roots:
-            if r.kind == "mat" and r.buf is not None:
+            if r.kind == "mat" and r.buf is not None and not r.buf.name.startswith("acc"):
                 self.place(r.value, r.buf)
 
     def nests(self, roots: list[Root]) -> None:
@@ -331,7 +333,7 @@ class Scheduler:
                             self.pending.append(Root("mat", c_arg, buf))
                         break
             if c is None and not zero:
-                c = self.buf(op.result.axes, name="c")
+                c = self.buf((*m, n[0]), name="c")
                 self.pending.append(Root("mat", c_arg, c))
                 first = "never"
         c = c or self.buf((*m, n[0]), name="c")
@@ -381,8 +383,8 @@ class Scheduler:
                 empty.append(Root("mat", c.init, b))
             else:
                 self.pending.append(Root("mat", c.init, b))
-        pend, self.pending = self.pending, []
-        self.nests(pend)
+        self.hoist(s.body)
+        self.flush()
         outer, self.out = self.out, []
         self.nests(empty)
         fill, self.out = self.out, []
@@ -411,6 +413,20 @@ class Scheduler:
         self.mat = saved
         for c, b in bufs.values():
             self.place(c.result, b)
+
+    def hoist(self, body: tuple[Stmt, ...]) -> None:
+        """Left operands of this loop's dots that were computed before it are written down before it."""
+        made = {x.result.id for x in walk(body) if isinstance(x, (Op, Load))}
+        made |= {c.var.id for x in walk(body) if isinstance(x, Loop) for c in x.carries}
+        for s in body:
+            if isinstance(s, Op) and s.op in ("dot", "dot_acc"):
+                a, b = s.args[-2:]
+                k = [x for x in a.axes if x in b.axes]
+                if a.id not in made and a.id not in self.mat and len(k) == 1 and isinstance(a.dtype, DType):
+                    m = tuple(x for x in a.axes if x not in k)
+                    pending = {r.value.id for r in self.pending}
+                    if a.id not in pending and self.operand_a(a, m, k[0]).buf is None:
+                        continue  # read in place
 
     def run(self) -> Program:
         phases: list[Phase] = []

@@ -1,0 +1,79 @@
+"""A specialised kernel to callable code: passes, lowering, machine code (from the object cache if it is there)."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+
+from terrazzo.ir.ops import Kernel
+from terrazzo.ir.passes import pipeline
+from terrazzo.ir.printer import format as format_ir
+from terrazzo.targets.cpu import jit, nest, objcache
+from terrazzo.targets.cpu.frame import FIRST_SLOT, Slot, slots
+from terrazzo.targets.cpu.isa import Isa, detect
+from terrazzo.targets.cpu.lower import lower, phase_name
+
+
+@dataclass(frozen=True, eq=False)
+class Compiled:
+    """Machine code of one kernel. `phases`: addresses in order; `table` layout: see frame.py."""
+
+    kernel: Kernel
+    phases: tuple[int, ...]
+    slots: tuple[Slot, ...]
+    module: jit.Module
+
+    @property
+    def table_length(self) -> int:
+        return FIRST_SLOT + len(self.slots)
+
+    def scratch(self, table: np.ndarray) -> int:
+        """Bytes of scratch a thread needs for the extents in `table` (int64, contiguous)."""
+        fn = self.module.function("scratch_bytes", ctypes.c_int64, ctypes.c_void_p)
+        return int(fn(table.ctypes.data))
+
+
+@dataclass(frozen=True)
+class Stages:
+    """The texts of one compilation, for `explain` and `terrazzo kernel show`."""
+
+    passes: tuple[tuple[str, str], ...]
+    nest: str
+    llvm: str
+
+    def assembly(self, isa: Isa) -> str:
+        return jit.assembly(self.llvm, isa)
+
+
+def prepare(kernel: Kernel) -> Kernel:
+    """The target-independent passes, in order."""
+    for _, run in pipeline():
+        kernel = run(kernel)
+    return kernel
+
+
+def stages(kernel: Kernel, isa: Isa | None = None) -> Stages:
+    out = [("trace", format_ir(kernel))]
+    for name, run in pipeline():
+        kernel = run(kernel)
+        out.append((name, format_ir(kernel)))
+    text, _, program = lower(kernel, isa or detect())
+    return Stages(tuple(out), nest.format(program), text)
+
+
+def build(kernel: Kernel, isa: Isa) -> bytes:
+    return jit.compile_object(lower(prepare(kernel), isa)[0], isa)
+
+
+@cache
+def compiled(kernel: Kernel, isa: Isa) -> Compiled:
+    """Code for `kernel` as traced. Raises KernelError for what this target cannot run."""
+    key = objcache.make_key("kernel", format_ir(kernel), isa.name, isa.cpu, isa.features)
+    obj = objcache.get_or_build(key, lambda: build(kernel, isa))
+    module = jit.load(obj)
+    count = int(module.function("phase_count", ctypes.c_int64)())
+    phases = tuple(module.address(phase_name(kernel, n)) for n in range(count))
+    return Compiled(kernel, phases, slots(kernel), module)
