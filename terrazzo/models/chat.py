@@ -1,7 +1,7 @@
 """Chat templates: a conversation as the text, and the token ids, that a model was trained on.
 
-The template is a Jinja program inside the model file, that is, code from a stranger: it runs in Jinja's
-immutable sandbox. Environment and helpers are those that transformers gives to templates.
+The template is a Jinja program inside the model file, that is, code from a stranger: it runs in
+Jinja's immutable sandbox. Environment and helpers are those that transformers gives to templates.
 """
 
 from __future__ import annotations
@@ -20,10 +20,12 @@ from terrazzo.models.gguf import GGUF
 from terrazzo.models.tokenizer import Tokenizer
 
 Message = Mapping[str, Any]
-"""{"role": "system" | "user" | "assistant" | …, "content": text} and whatever else the template reads."""
+"""{"role": "system" | "user" | "assistant" | …, "content": text} and whatever else the template
+reads."""
 
-# Keeps a control token's name that stands in a message from being read as the token: put behind its first
-# character before rendering, taken out after the real ones are found. Unicode keeps this code point free.
+# Keeps a control token's name that stands in a message from being read as the token: put behind its
+# first character before rendering, taken out after the real ones are found. Unicode keeps this code
+# point free.
 _GUARD = "\U0010fffe"
 
 
@@ -33,8 +35,8 @@ class ChatTemplate:
     def __init__(
         self, source: str, tokenizer: Tokenizer, path: str, tokens: Mapping[str, str]
     ) -> None:
-        """`tokens`: the names templates know (bos_token, eos_token, …). Raises ChatError if `source` is
-        not a valid template; `path` is for messages."""
+        """`tokens`: the names templates know (bos_token, eos_token, …). Raises ChatError if
+        `source` is not a valid template; `path` is for messages."""
         self._tokenizer, self._path, self._tokens = tokenizer, path, dict(tokens)
         self.end_ids = tokenizer.eos_ids
         environment = ImmutableSandboxedEnvironment(
@@ -57,7 +59,8 @@ class ChatTemplate:
             )
         tokens: dict[str, str] = {}
         for name, role in (
-            ("bos_token", "bos"), ("eos_token", "eos"), ("unk_token", "unknown"), ("pad_token", "padding"),
+            ("bos_token", "bos"), ("eos_token", "eos"),
+            ("unk_token", "unknown"), ("pad_token", "padding"),
         ):  # fmt: skip
             id = meta.integer(f"tokenizer.ggml.{role}_token_id", -1)
             if 0 <= id < tokenizer.vocab_size:
@@ -65,8 +68,9 @@ class ChatTemplate:
         return cls(meta.text(key), tokenizer, str(gguf.path), tokens)
 
     def render(self, messages: Sequence[Message], add_generation_prompt: bool = True) -> str:
-        """The conversation as text; with `add_generation_prompt` it ends where the model's turn begins.
-        Raises ChatError, with the template's own words, if the template refuses the messages."""
+        """The conversation as text; with `add_generation_prompt` it ends where the model's turn
+        begins. Raises ChatError, with the template's own words, if the template refuses the
+        messages."""
         for index, message in enumerate(messages):
             if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
                 raise ChatError(f"message {index + 1} of {len(messages)} has no role")
@@ -78,8 +82,8 @@ class ChatTemplate:
 
     def encode(self, messages: Sequence[Message], add_generation_prompt: bool = True) -> list[int]:
         """The token ids of the conversation. The template's control tokens become ids; their names
-        inside of messages stay text, so that no message can end its own turn. BOS is put in front if the
-        model wants it and the template did not write it."""
+        inside of messages stay text, so that no message can end its own turn. BOS is put in front
+        if the model wants it and the template did not write it."""
         guarded = [{key: self._guard(value) for key, value in m.items()} for m in messages]
         text = self.render(guarded, add_generation_prompt)
         bos = self._tokenizer.add_bos and not text.startswith(self._tokens.get("bos_token") or "\0")
@@ -107,9 +111,8 @@ class ChatTemplate:
             kind = "" if isinstance(error, TemplateError) else f"{type(error).__name__}: "
             line = getattr(error, "lineno", None)
             place = f" at line {line}" if isinstance(line, int) else ""
-            raise ChatError(
-                f"{self._path}: the chat template {problem}{place}: {kind}{' '.join(str(error).split())}"
-            ) from None
+            reason = kind + " ".join(str(error).split())
+            raise ChatError(f"{self._path}: the chat template {problem}{place}: {reason}") from None
 
 
 def _raise(message: str) -> NoReturn:
@@ -120,7 +123,8 @@ def _to_json(
     value: Any, ensure_ascii: bool = False, indent: int | None = None,
     separators: tuple[str, str] | None = None, sort_keys: bool = False,
 ) -> str:  # fmt: skip
-    """JSON for templates: unlike Jinja's own filter it escapes neither HTML nor non-ASCII characters."""
+    """JSON for templates: unlike Jinja's own filter it escapes neither HTML nor non-ASCII
+    characters."""
     return json.dumps(
         value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
     )

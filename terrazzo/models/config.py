@@ -1,7 +1,8 @@
 """What a model is: its architecture's numbers, read from a GGUF file's metadata and checked.
 
-Checked means: the keys exist and agree with one another, and every tensor the architecture needs is in
-the file with the shape the numbers say, and no other. Whoever holds a LlamaConfig need not check again.
+Checked means: the keys exist and agree with one another, and every tensor the architecture needs is
+in the file with the shape the numbers say, and no other. Whoever holds a LlamaConfig need not check
+again.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ ARCHITECTURES = ("llama",)
 class LlamaConfig:
     """A decoder of the Llama family: RMS norms, rotary positions, grouped heads, gated SiLU.
 
-    Sizes count values; `hidden` is the width of the residual stream, `ffn` of the gated layer. Query head
-    h uses key/value head h // (heads // kv_heads).
+    Sizes count values; `hidden` is the width of the residual stream, `ffn` of the gated layer.
+    Query head h uses key/value head h // (heads // kv_heads).
     """
 
     name: str
@@ -110,7 +111,8 @@ class LlamaConfig:
         return config
 
     def expected_tensors(self) -> dict[str, tuple[int, ...]]:
-        """Name and shape (NumPy order: outputs, inputs) of every tensor a file of this config holds."""
+        """Name and shape (NumPy order: outputs, inputs) of every tensor a file of this config
+        holds."""
         queries, keys = self.heads * self.head_dim, self.kv_heads * self.head_dim
         shapes: dict[str, tuple[int, ...]] = {
             "token_embd.weight": (self.vocab_size, self.hidden),
@@ -197,7 +199,8 @@ def _head_dim(meta: Metadata, hidden: int, heads: int) -> int:
     head_dim = _positive(meta, "attention.key_length", hidden // heads)
     if (value_dim := meta.integer(value, head_dim)) != head_dim:
         raise ModelFileError(
-            f"{meta.path}: {key} {head_dim:,} and {value} {value_dim:,} differ, which is not supported"
+            f"{meta.path}: {key} {head_dim:,} and {value} {value_dim:,} differ, which is not"
+            " supported"
         )
     return head_dim
 
@@ -206,8 +209,8 @@ def _rope_dim(meta: Metadata, head_dim: int) -> int:
     rope_dim = _positive(meta, "rope.dimension_count", head_dim)
     if rope_dim % 2 or rope_dim > head_dim:
         raise ModelFileError(
-            f"{meta.path}: llama.rope.dimension_count is {rope_dim:,}; it must be even and at most the"
-            f" head's {head_dim:,}"
+            f"{meta.path}: llama.rope.dimension_count is {rope_dim:,}; it must be even and at most"
+            f" the head's {head_dim:,}"
         )
     return rope_dim
 
@@ -225,7 +228,7 @@ def _rope_scale(meta: Metadata) -> float:
     scale = _real(meta, "llama.rope.scaling.factor", _real(meta, old, 1.0))
     if old in meta and scale != _real(meta, old):
         raise ModelFileError(
-            f"{meta.path}: llama.rope.scaling.factor {scale} and {old} {meta.number(old)} contradict"
+            f"{meta.path}: llama.rope.scaling.factor {scale} contradicts {old} {meta.number(old)}"
         )
     return scale
 
@@ -246,7 +249,8 @@ def _vocab_size(gguf: GGUF) -> int:
 
 
 def _token(gguf: GGUF, role: str) -> int | None:
-    """The id of a special token, None where the file names none (a missing key, or the converter's -1)."""
+    """The id of a special token, None where the file names none (a missing key, or the converter's
+    -1)."""
     key = f"tokenizer.ggml.{role}_token_id"
     value = gguf.metadata.integer(key, -1)
     size = gguf.metadata.length("tokenizer.ggml.tokens") or 0

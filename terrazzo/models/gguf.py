@@ -1,7 +1,8 @@
 """Reader of GGUF model files (versions 2 and 3, little-endian), over a memory map.
 
-Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md. Opening a file reads the header only
-(milliseconds) and checks that every tensor lies whole within the file, so that no later access can fail.
+Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md. Opening a file reads the header
+only (milliseconds) and checks that every tensor lies whole within the file, so that no later access
+can fail.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ MAX_KEYS = 1 << 16
 MAX_DIMS = 4
 
 BLOCKS: dict[str, tuple[int, int]] = {
-    "F32": (1, 4), "F16": (1, 2), "BF16": (1, 2), "Q8_0": (32, 34), "Q4_0": (32, 18), "Q4_1": (32, 20),
-    "Q6_K": (256, 210),
+    "F32": (1, 4), "F16": (1, 2), "BF16": (1, 2), "Q8_0": (32, 34), "Q4_0": (32, 18),
+    "Q4_1": (32, 20), "Q6_K": (256, 210),
 }  # fmt: skip
 """Supported tensor types: values in a block, bytes of a block."""
 
 _TYPE_NAMES: dict[int, str] = {
-    0: "F32", 1: "F16", 2: "Q4_0", 3: "Q4_1", 6: "Q5_0", 7: "Q5_1", 8: "Q8_0", 9: "Q8_1", 10: "Q2_K",
-    11: "Q3_K", 12: "Q4_K", 13: "Q5_K", 14: "Q6_K", 15: "Q8_K", 16: "IQ2_XXS", 17: "IQ2_XS",
+    0: "F32", 1: "F16", 2: "Q4_0", 3: "Q4_1", 6: "Q5_0", 7: "Q5_1", 8: "Q8_0", 9: "Q8_1",
+    10: "Q2_K", 11: "Q3_K", 12: "Q4_K", 13: "Q5_K", 14: "Q6_K", 15: "Q8_K", 16: "IQ2_XXS", 17: "IQ2_XS",
     18: "IQ3_XXS", 19: "IQ1_S", 20: "IQ4_NL", 21: "IQ3_S", 22: "IQ2_S", 23: "IQ4_XS", 24: "I8",
     25: "I16", 26: "I32", 27: "I64", 28: "F64", 29: "IQ1_M", 30: "BF16", 34: "TQ1_0", 35: "TQ2_0",
     39: "MXFP4",
@@ -42,9 +43,10 @@ _TYPE_NAMES: dict[int, str] = {
 
 @dataclass(frozen=True)
 class TensorInfo:
-    """A tensor of the file. `shape` is in NumPy's order (the last axis is contiguous, and the one that is
-    grouped into blocks; the file itself lists axes the other way round). `type` is a key of BLOCKS,
-    `offset` counts bytes from the start of the file, `nbytes` is the size of the packed data."""
+    """A tensor of the file. `shape` is in NumPy's order (the last axis is contiguous, and the one
+    that is grouped into blocks; the file itself lists axes the other way round). `type` is a key of
+    BLOCKS, `offset` counts bytes from the start of the file, `nbytes` is the size of the packed
+    data."""
 
     name: str
     shape: tuple[int, ...]
@@ -74,8 +76,8 @@ class GGUF:
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> GGUF:
-        """Maps the file and reads its header. Raises ModelFileError if it is not a whole, sound GGUF file
-        of a kind we read."""
+        """Maps the file and reads its header. Raises ModelFileError if it is not a whole, sound
+        GGUF file of a kind we read."""
         path = Path(path)
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a FIFO must not block us
@@ -109,8 +111,9 @@ class GGUF:
             raise ModelFileError(f"{self.path}: tensor {name!r} is missing") from None
 
     def release(self, name: str) -> None:
-        """Gives the tensor's pages back to the system (once it has been repacked): the process's resident
-        size shrinks by them. Reading the tensor again is allowed and reads the file again."""
+        """Gives the tensor's pages back to the system (once it has been repacked): the process's
+        resident size shrinks by them. Reading the tensor again is allowed and reads the file
+        again."""
         info = self.info(name)
         start = info.offset - info.offset % mmap.PAGESIZE
         self._map.madvise(mmap.MADV_DONTNEED, start, info.offset + info.nbytes - start)
@@ -195,8 +198,8 @@ def _tensor(cursor: Cursor, what: str) -> TensorInfo:
     group, block_bytes = BLOCKS[type_name]
     if 0 in shape or shape[-1] % group:
         raise ModelFileError(
-            f"{path}: {what} of type {type_name} has shape {shape}: rows must be a positive multiple of"
-            f" {group} values"
+            f"{path}: {what} of type {type_name} has shape {shape}: rows must be a positive"
+            f" multiple of {group} values"
         )
     return TensorInfo(name, shape, type_name, offset, math.prod(shape) // group * block_bytes)
 

@@ -1,8 +1,8 @@
 """The key/value part of a GGUF header: indexed once, decoded only when a key is read.
 
-A tokenizer's token list and merges are some 100,000 strings; whoever only wants the number of layers must
-not pay for them. Indexing therefore only finds where each value lies; string arrays, whose end is known
-only by walking them, are walked with NumPy (see `index_strings`).
+A tokenizer's token list and merges are some 100,000 strings; whoever only wants the number of
+layers must not pay for them. Indexing therefore only finds where each value lies; string arrays,
+whose end is known only by walking them, are walked with NumPy (see `index_strings`).
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ class Cursor:
         self.pos = 0
 
     def take(self, count: int, what: str) -> int:
-        """Step over `count` bytes of `what`; returns where they begin. Raises if they are not all there."""
+        """Step over `count` bytes of `what`; returns where they begin. Raises if they are not all
+        there."""
         start, end = self.pos, self.pos + count
         if end > self.data.size:
             raise ModelFileError(
@@ -64,7 +65,8 @@ class Cursor:
         size = self.u64(what)
         if size > MAX_KEY_BYTES:
             raise ModelFileError(
-                f"{self.path}: {what} claims a name of {size:,} bytes, at most {MAX_KEY_BYTES:,} are valid"
+                f"{self.path}: {what} claims a name of {size:,} bytes, at most"
+                f" {MAX_KEY_BYTES:,} are valid"
             )
         start = self.take(size, what)
         return decode(self.data, start, start + size, self.path, what)
@@ -82,8 +84,8 @@ def decode(data: np.ndarray, start: int, end: int, path: str, what: str) -> str:
 
 @dataclass(frozen=True)
 class _Entry:
-    """Where a value lies: first byte, element type, element count; None for a scalar. `starts` is set for
-    string arrays: see `index_strings`."""
+    """Where a value lies: first byte, element type, element count; None for a scalar. `starts` is
+    set for string arrays: see `index_strings`."""
 
     type: int
     start: int
@@ -92,8 +94,9 @@ class _Entry:
 
 
 class Metadata(Mapping[str, Value]):
-    """The file's metadata. Numbers arrive as bool, int, float; strings as str; arrays of numbers as NumPy
-    arrays, of strings as list[str]. Reading a key may raise ModelFileError (say, for invalid UTF-8)."""
+    """The file's metadata. Numbers arrive as bool, int, float; strings as str; arrays of numbers as
+    NumPy arrays, of strings as list[str]. Reading a key may raise ModelFileError (say, for invalid
+    UTF-8)."""
 
     def __init__(self, cursor: Cursor, count: int) -> None:
         """Indexes `count` pairs at `cursor`, which is left behind the last."""
@@ -113,7 +116,8 @@ class Metadata(Mapping[str, Value]):
         if kind == _STRING:
             if count > MAX_STRINGS:
                 raise ModelFileError(
-                    f"{self.path}: {what} claims {count:,} strings, at most {MAX_STRINGS:,} are taken"
+                    f"{self.path}: {what} claims {count:,} strings, at most"
+                    f" {MAX_STRINGS:,} are taken"
                 )
             start = cursor.pos
             cursor.take(8 * count, what)  # the lengths alone must fit: cheap before walking
@@ -168,8 +172,9 @@ class Metadata(Mapping[str, Value]):
         return decode(self._data, start, end, self.path, f"metadata key {key!r}")
 
     def _strings(self, key: str, starts: np.ndarray) -> list[str]:
-        """All strings at once: the lengths between them cut down to one zero byte, at which the decoded
-        text is split. One by one (a string holds a zero byte) it takes five times as long."""
+        """All strings at once: the lengths between them cut down to one zero byte, at which the
+        decoded text is split. One by one (a string holds a zero byte) it takes five times as
+        long."""
         blob = self._data[starts[0] - 8 : starts[-1] - 8]
         inner = starts[:-1] - starts[0] + 8
         keep = np.ones(blob.size, np.bool_)
@@ -187,7 +192,8 @@ class Metadata(Mapping[str, Value]):
         return strings
 
     def length(self, key: str) -> int | None:
-        """Element count of the array at `key` without decoding it; None if there is no such array."""
+        """Element count of the array at `key` without decoding it; None if there is no such
+        array."""
         entry = self._entries.get(key)
         return None if entry is None else entry.count
 
@@ -204,7 +210,8 @@ class Metadata(Mapping[str, Value]):
         return float(self._typed(key, default, (int, float), "a number"))
 
     def _typed(self, key: str, default: Any, kind: type | tuple[type, ...], expected: str) -> Any:
-        """The value at `key`, or `default` if the key is absent; no default means the key is required."""
+        """The value at `key`, or `default` if the key is absent; no default means the key is
+        required."""
         if key not in self._entries:
             if default is None:
                 raise ModelFileError(f"{self.path}: metadata key {key!r} is missing")
@@ -222,13 +229,15 @@ _STEPS = 512  # strings walked one by one where the vectorised step finds nothin
 
 
 def index_strings(cursor: Cursor, count: int, what: str) -> np.ndarray:
-    """Where the `count` strings (u64 length, bytes) at `cursor` begin; moves `cursor` behind the last.
+    """Where the `count` strings (u64 length, bytes) at `cursor` begin; moves `cursor` behind the
+    last.
 
-    Returns count + 1 offsets (int64): string i is starts[i] .. starts[i + 1] - 8; the last entry is the
-    end of the array + 8. A length below 65,536 ends in six zero bytes while text has none, so the places
-    where a run of zeros ends are nearly always the strings' starts. They are found for a window at once
-    and accepted as far as each follows from the one before (start + length + 8), which proves them right;
-    where that fails (empty strings, zeros in text) the strings are walked one by one.
+    Returns count + 1 offsets (int64): string i is starts[i] .. starts[i + 1] - 8; the last entry is
+    the end of the array + 8. A length below 65,536 ends in six zero bytes while text has none, so
+    the places where a run of zeros ends are nearly always the strings' starts. They are found for a
+    window at once and accepted as far as each follows from the one before (start + length + 8),
+    which proves them right; where that fails (empty strings, zeros in text) the strings are walked
+    one by one.
     """
     data = cursor.data
     found: list[np.ndarray] = []
@@ -255,7 +264,8 @@ _NONE = np.empty(0, np.int64)
 
 
 def _guess(window: np.ndarray) -> np.ndarray:
-    """Starts of the strings in `window`, which begins with a length, as far as they are proven right."""
+    """Starts of the strings in `window`, which begins with a length, as far as they are proven
+    right."""
     zero = window == 0
     starts = np.flatnonzero(zero[:-1] > zero[1:]) + 1
     starts = starts[starts >= 8]

@@ -13,8 +13,8 @@ from terrazzo.errors import DownloadError
 _POLL_S = 0.1
 _STOP_S = 5.0
 
-# Runs pip so that the kernel ends it when we are killed (PR_SET_PDEATHSIG = 1, SIGKILL = 9): nothing else
-# could, and it would go on fetching for nobody.
+# Runs pip so that the kernel ends it when we are killed (PR_SET_PDEATHSIG = 1, SIGKILL = 9):
+# nothing else could, and it would go on fetching for nobody.
 _RUN_PIP = (
     "import ctypes, runpy; ctypes.CDLL(None).prctl(1, 9);"
     " runpy.run_module('pip', run_name='__main__', alter_sys=True)"
@@ -22,16 +22,18 @@ _RUN_PIP = (
 
 
 def download(package: str, version: str, folder: Path, report: Callable[[int], None]) -> Path:
-    """Fetches the wheel of `package`==`version` (without dependencies) into `folder`; returns its path.
+    """Fetches the wheel of `package`==`version` (without dependencies) into `folder`; returns its
+    path.
 
-    `report` is called about every 0.1 s with the bytes that are here. All of pip's temporary files lie in
-    `folder` too. Raises DownloadError with pip's own reason. On any exception pip is stopped first.
+    `report` is called about every 0.1 s with the bytes that are here. All of pip's temporary files
+    lie in `folder` too. Raises DownloadError with pip's own reason. On any exception pip is stopped
+    first.
     """
     log = folder / "pip.log"
     command = [
         sys.executable, "-c", _RUN_PIP, "download", f"{package}=={version}", "--dest", str(folder),
-        "--no-deps", "--only-binary", ":all:", "--no-cache-dir", "--no-input", "--progress-bar", "off",
-        "--disable-pip-version-check",
+        "--no-deps", "--only-binary", ":all:", "--no-cache-dir", "--no-input",
+        "--progress-bar", "off", "--disable-pip-version-check",
     ]  # fmt: skip
     with open(log, "wb") as output:
         process = subprocess.Popen(
@@ -52,8 +54,9 @@ def download(package: str, version: str, folder: Path, report: Callable[[int], N
             _stop(process)
     wheels = list(folder.glob("*.whl"))
     if process.returncode or len(wheels) != 1:
+        reason = last_line(log.read_text(errors="replace"))
         raise DownloadError(
-            f"pip could not fetch {package} {version}: {last_line(log.read_text(errors='replace'))}",
+            f"pip could not fetch {package} {version}: {reason}",
             "check the network and pip's settings (`pip config list`)",
         )
     return wheels[0]
@@ -68,7 +71,8 @@ def last_line(output: str) -> str:
 
 
 def _largest_wheel(folder: Path) -> int:
-    """Bytes of the wheel so far. pip fetches into a folder of its own and moves the file at the end."""
+    """Bytes of the wheel so far. pip fetches into a folder of its own and moves the file at the
+    end."""
     sizes = [0]
     for wheel in folder.rglob("*.whl"):
         try:

@@ -1,7 +1,8 @@
-"""Pre-tokenisers: how text is cut into words before byte-pair merging, by the name a model file gives.
+"""Pre-tokenisers: how text is cut into words before byte-pair merging, by the name a model file
+gives.
 
-The rules follow llama.cpp's of the same names (which spell contractions out instead of matching them
-case-insensitively), since files are made for it. `tokenizers` runs them.
+The rules follow llama.cpp's of the same names (which spell contractions out instead of matching
+them case-insensitively), since files are made for it. `tokenizers` runs them.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ _REST = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 
 @dataclass(frozen=True)
 class _Rule:
-    """`pattern`: words are its matches (None: GPT-2's own, which `tokenizers` has built in). `digits`: cut
-    digits apart first. `whole_words`: a word that is a token stays whole, whatever its merges say.
-    `add_bos`: prompts begin with BOS unless the file says otherwise."""
+    """`pattern`: words are its matches (None: GPT-2's own, which `tokenizers` has built in).
+    `digits`: cut digits apart first. `whole_words`: a word that is a token stays whole, whatever
+    its merges say. `add_bos`: prompts begin with BOS unless the file says otherwise."""
 
     pattern: str | None = None
     digits: bool = False
@@ -42,7 +43,8 @@ _RULES: dict[str, _Rule] = {
 
 
 def rule(name: str, path: str) -> _Rule:
-    """The rule called `name`; raises ModelFileError naming those we have. `path` is for its message."""
+    """The rule called `name`; raises ModelFileError naming those we have. `path` is for its
+    message."""
     try:
         return _RULES[name]
     except KeyError:
@@ -52,7 +54,8 @@ def rule(name: str, path: str) -> _Rule:
 
 
 def build(rule: _Rule) -> pre.PreTokenizer:
-    """The `tokenizers` object for `rule`: cuts words, and spells their bytes as GPT-2's characters."""
+    """The `tokenizers` object for `rule`: cuts words, and spells their bytes as GPT-2's
+    characters."""
     if rule.pattern is not None:
         split = pre.Split(Regex(rule.pattern), "isolated")
         return pre.Sequence([split, pre.ByteLevel(add_prefix_space=False, use_regex=False)])
@@ -61,8 +64,8 @@ def build(rule: _Rule) -> pre.PreTokenizer:
 
 
 def byte_characters() -> list[str]:
-    """GPT-2's spelling of bytes: the character that stands for each byte 0..255 (printable Latin-1 stands
-    for itself, the rest is numbered from U+0100)."""
+    """GPT-2's spelling of bytes: the character that stands for each byte 0..255 (printable Latin-1
+    stands for itself, the rest is numbered from U+0100)."""
     printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     others = iter(range(0x100, 0x200))
     return [chr(byte) if byte in printable else chr(next(others)) for byte in range(256)]

