@@ -7,12 +7,12 @@ Per element and group of 32 k, groups ascending, whatever M, tile or ISA:
     q4_0, q4_1: acc = fma(m, activation sum, acc)  m = weight min; for q4_0 m = -8 * weight scale, exact
 so results are bitwise the same on every ISA, and a row's never depend on its neighbours.
 
-What differs between ISAs is how u8 x i8 products are summed: `_Vnni`, `_Maddubs`, `_Plain`.
+What differs between ISAs is how u8 x i8 products are summed: `micro_int.py`.
 """
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Iterator
 
 from terrazzo.ir.types import Format
 from terrazzo.targets.cpu.builder import Function
@@ -29,159 +29,10 @@ from terrazzo.targets.cpu.micro_base import (
     start_value,
     widths,
 )
+from terrazzo.targets.cpu.micro_int import IntDot, int_dot
 
-_BIAS = {"q8_0": 128, "q6_k": 32}  # what makes the format's signed codes unsigned
 _ARGS = [("ptr", "a"), ("i64", "stride"), ("i64", "scales"), ("i64", "sums"), ("ptr", "w"),
          ("i64", "panel"), ("ptr", "c"), ("i64", "ldc")]  # fmt: skip
-
-
-class _IntDot(Protocol):
-    """Sums of products of 4 neighbouring bytes, in 32-bit lanes; exact for every input our formats have.
-
-    `sum_type`: of the running sums. `biased`: `mac` sums biased codes.
-    """
-
-    sum_type: str
-    biased: bool
-
-    def activation(self, f: Function, p: str) -> list[str]:
-        """4 bytes at p, in every lane."""
-        ...
-
-    def weight(self, f: Function, codes: str) -> list[str]:
-        """An operand of `mac` from <lanes x i32> of 4 codes each."""
-        ...
-
-    def mac(self, f: Function, acc: str, w: list[str], a: list[str]) -> str: ...
-
-    def unbias(self, f: Function, acc: str, a: list[str]) -> str:
-        """If `biased`: what `total` has to take off, summed over the activations that went into `mac`."""
-        ...
-
-    def total(self, f: Function, acc: str, off: str | None, sub: str | None) -> str:
-        """<lanes x i32> result; `sub`: <lanes x i32> factors of the codes summed in acc."""
-        ...
-
-
-class _Vnni:
-    """vpdpbusd: u8 codes; signed formats are biased to u8 and the bias's share is subtracted."""
-
-    def __init__(self, name: str, lanes: int) -> None:
-        self.name, self.lanes, self.bias = name, lanes, _BIAS.get(name)
-        self.vi, self.vb = f"<{lanes} x i32>", f"<{4 * lanes} x i8>"
-        self.sum_type, self.biased = self.vi, self.bias is not None
-
-    def activation(self, f: Function, p: str) -> list[str]:
-        word = splat(f, self.lanes, "i32", f.load("i32", p, 1))
-        return [f.op(f"bitcast {self.vi} {word} to {self.vb}")]
-
-    def weight(self, f: Function, codes: str) -> list[str]:
-        bytes_ = f.op(f"bitcast {self.vi} {codes} to {self.vb}")
-        return [f.op(f"xor {self.vb} {bytes_}, splat (i8 -128)") if self.name == "q8_0" else bytes_]
-
-    def _dot(self, f: Function, acc: str, u: str, a: str) -> str:
-        args = [(self.vi, acc), (self.vb, u), (self.vb, a)]
-        return f.call(self.vi, f"llvm.x86.avx512.vpdpbusd.{32 * self.lanes}", args)
-
-    def mac(self, f: Function, acc: str, w: list[str], a: list[str]) -> str:
-        return self._dot(f, acc, w[0], a[0])
-
-    def unbias(self, f: Function, acc: str, a: list[str]) -> str:
-        bias = self.bias or 0
-        return self._dot(f, acc, f"splat (i8 {bias - 256 if bias > 127 else bias})", a[0])
-
-    def total(self, f: Function, acc: str, off: str | None, sub: str | None) -> str:
-        out = acc if off is None else f.op(f"sub {self.vi} {acc}, {off}")
-        return out if sub is None else f.op(f"mul {self.vi} {out}, {sub}")
-
-
-class _Maddubs:
-    """vpmaddubsw on 32 bytes. Its i16 pair sums saturate, so signed codes go in as |w| times a with w's
-    sign, and i16 sums run only as far as they cannot overflow: a whole group of 4-bit codes
-    (16 * 15 * 127 < 2^15), 16 values of q6_k (8 * 32 * 127), one step of q8_0 (2 * 128 * 127)."""
-
-    def __init__(self, name: str) -> None:
-        self.name, self.signed = name, name in _BIAS
-        self.sum_type, self.biased = "<8 x i32>" if name == "q8_0" else "<16 x i16>", False
-
-    def activation(self, f: Function, p: str) -> list[str]:
-        word = splat(f, 8, "i32", f.load("i32", p, 1))
-        return [f.op(f"bitcast <8 x i32> {word} to <32 x i8>")]
-
-    def weight(self, f: Function, codes: str) -> list[str]:
-        w = f.op(f"bitcast <8 x i32> {codes} to <32 x i8>")
-        if not self.signed:
-            return [w]
-        if self.name == "q6_k":
-            w = f.op(f"sub <32 x i8> {w}, splat (i8 32)")
-        return [w, f.call("<32 x i8>", "llvm.abs.v32i8", [("<32 x i8>", w), ("i1", "false")])]
-
-    def mac(self, f: Function, acc: str, w: list[str], a: list[str]) -> str:
-        u, s = w[0], a[0]
-        if self.signed:
-            u = w[1]
-            s = f.call("<32 x i8>", "llvm.x86.avx2.psign.b", [("<32 x i8>", s), ("<32 x i8>", w[0])])
-        out = f.call("<16 x i16>", "llvm.x86.avx2.pmadd.ub.sw", [("<32 x i8>", u), ("<32 x i8>", s)])
-        if self.name == "q8_0":
-            out = self._pairs(f, out, "splat (i16 1)")
-        return f.op(f"add {self.sum_type} {acc}, {out}")
-
-    def unbias(self, f: Function, acc: str, a: list[str]) -> str:
-        return acc
-
-    def total(self, f: Function, acc: str, off: str | None, sub: str | None) -> str:
-        if self.name == "q8_0":
-            return acc
-        factor = "splat (i16 1)"
-        if sub is not None:  # the factor in both halves of each lane
-            low = f.op(f"and <8 x i32> {sub}, splat (i32 65535)")
-            both = f.op(f"or <8 x i32> {low}, {f.op(f'shl <8 x i32> {sub}, splat (i32 16)')}")
-            factor = f.op(f"bitcast <8 x i32> {both} to <16 x i16>")
-        return self._pairs(f, acc, factor)
-
-    @staticmethod
-    def _pairs(f: Function, x: str, y: str) -> str:
-        return f.call("<8 x i32>", "llvm.x86.avx2.pmadd.wd", [("<16 x i16>", x), ("<16 x i16>", y)])
-
-
-class _Plain:
-    """Plain 32-bit lanes, one byte of four at a time: any target."""
-
-    def __init__(self, name: str, lanes: int) -> None:
-        self.name, self.lanes, self.vi = name, lanes, f"<{lanes} x i32>"
-        self.sum_type, self.biased = self.vi, False
-
-    def activation(self, f: Function, p: str) -> list[str]:
-        out = []
-        for b in range(4):
-            one = f.op(f"sext i8 {f.load('i8', f.gep(p, b), 1)} to i32")
-            out.append(splat(f, self.lanes, "i32", one))
-        return out
-
-    def weight(self, f: Function, codes: str) -> list[str]:
-        if self.name == "q8_0":
-            high = [f.op(f"shl {self.vi} {codes}, splat (i32 {24 - 8 * b})") for b in range(4)]
-            return [f.op(f"ashr {self.vi} {x}, splat (i32 24)") for x in high]
-        low = [f.op(f"lshr {self.vi} {codes}, splat (i32 {8 * b})") for b in range(4)]
-        out = [f.op(f"and {self.vi} {x}, splat (i32 255)") for x in low]
-        return [f.op(f"sub {self.vi} {x}, splat (i32 32)") for x in out] if self.name == "q6_k" else out
-
-    def mac(self, f: Function, acc: str, w: list[str], a: list[str]) -> str:
-        for x, y in zip(w, a, strict=True):
-            acc = f.op(f"add {self.vi} {acc}, {f.op(f'mul {self.vi} {x}, {y}')}")
-        return acc
-
-    def unbias(self, f: Function, acc: str, a: list[str]) -> str:
-        return acc
-
-    def total(self, f: Function, acc: str, off: str | None, sub: str | None) -> str:
-        return acc if sub is None else f.op(f"mul {self.vi} {acc}, {sub}")
-
-
-def _int_dot(isa: Isa, name: str) -> _IntDot:
-    if isa.int_dot == "maddubs":
-        return _Maddubs(name)
-    return (_Vnni if isa.int_dot == "vnni" else _Plain)(name, isa.int_lanes)
 
 
 def dot_q(isa: Isa, fmt: Format) -> Micro:
@@ -235,7 +86,7 @@ def _tile(isa: Isa, name: str, symbol: str, rows: int, wide: int) -> Function:
 def _group(f: Function, isa: Isa, name: str, lay: P16, a: list[str], w: list[str],
            columns: list[tuple[int, int]]):  # fmt: skip
     """The loop body for one group of 32 k: carried accumulators in, the next ones out."""
-    lanes, dot = isa.int_lanes, _int_dot(isa, name)
+    lanes, dot = isa.int_lanes, int_dot(isa, name)
     vi, v = f"<{lanes} x i32>", f"<{lanes} x float>"
 
     def half(p: str) -> str:
@@ -251,19 +102,13 @@ def _group(f: Function, isa: Isa, name: str, lay: P16, a: list[str], w: list[str
                 for line in range((lay.group + 63) // 64):
                     prefetch(f, f.gep(p, isa.prefetch + 64 * line))
         q = [f.gep(p, f.mul(g, 32)) for p in a]
-        acc, off = _integer(f, dot, lay, lanes, q, groups, columns)
+        sums = _integer(f, dot, lay, lanes, q, groups, columns)
         scale = {(r, p): half(f.gep(blocks[r], lay.scale + 2 * p)) for r, p in columns}
         low: dict[tuple[int, int], str] = {}
         if lay.min is not None:
             low = {(r, p): half(f.gep(blocks[r], lay.min + 2 * p)) for r, p in columns}
         elif name == "q4_0":
             low = {x: f.op(f"fmul {v} {s}, splat (float -8.0)") for x, s in scale.items()}
-        factor: dict[tuple[int, int, int], str] = {}
-        if lay.sub is not None:
-            for r, p in columns:
-                for h in range(2):
-                    raw = f.load(f"<{lanes} x i8>", f.gep(groups[r], lay.sub + 16 * h + p), lanes)
-                    factor[r, p, h] = f.op(f"sext <{lanes} x i8> {raw} to {vi}")
         old = iter(carried)
         new = []
         for t in range(len(a)):
@@ -271,12 +116,7 @@ def _group(f: Function, isa: Isa, name: str, lay: P16, a: list[str], w: list[str
             step = splat(f, lanes, "float", f.load("float", f.gep(row, "%scales"), 4))
             total = splat(f, lanes, "float", f.load("float", f.gep(row, "%sums"), 4)) if low else ""
             for x in columns:
-                parts = [
-                    dot.total(f, acc[t, *x, h], off.get((t, h)), factor.get((*x, h)))
-                    for h in range(_subs(lay))
-                ]
-                whole = parts[0] if len(parts) == 1 else f.op(f"add {vi} {parts[0]}, {parts[1]}")
-                value = f.op(f"sitofp {vi} {whole} to {v}")
+                value = f.op(f"sitofp {vi} {sums[t, *x]} to {v}")
                 y = fma(f, lanes, value, f.op(f"fmul {v} {scale[x]}, {step}"), next(old))
                 new.append(fma(f, lanes, low[x], total, y) if low else y)
         return new
@@ -284,43 +124,60 @@ def _group(f: Function, isa: Isa, name: str, lay: P16, a: list[str], w: list[str
     return run
 
 
-def _subs(lay: P16) -> int:
-    """Integer sums a group and lane: one, or one per subscale."""
-    return 1 if lay.sub is None else 2
+def _integer(f: Function, dot: IntDot, lay: P16, lanes: int, q: list[str], groups: list[str],
+             columns: list[tuple[int, int]]) -> dict[tuple[int, int, int], str]:  # fmt: skip
+    """The integer part of a group: {(token, panel, lane): <lanes x i32>}; with subscales half by half.
 
-
-def _integer(f: Function, dot: _IntDot, lay: P16, lanes: int, q: list[str], groups: list[str],
-             columns: list[tuple[int, int]]):  # fmt: skip
-    """The integer part of a group: ({(token, panel, lane, half): sum}, {(token, half): bias's share}).
-
-    A loop of 2 or 4 trips on purpose: unrolled, the code generator moves everything across everything
+    Loops of 2 or 4 trips on purpose: unrolled, the code generator moves everything across everything
     and the sums live on the stack (measured: 2 to 3 times slower on AVX2).
     """
-    subs, trips = range(_subs(lay)), 4 if lay.sub is None else 2
-    keys = [(t, *x, h) for t in range(len(q)) for x in columns for h in subs]
-    biased = [(t, h) for t in range(len(q)) for h in subs] if dot.biased else []
+    vi = f"<{lanes} x i32>"
+    if lay.sub is None:
+        return _half(f, dot, lay, lanes, q, groups, columns, -1, {})
+    out: dict[tuple[int, int, int], str] = {}
+    for h in range(2):
+        factor = {}
+        for r, p in columns:
+            raw = f.load(f"<{lanes} x i8>", f.gep(groups[r], lay.sub + 16 * h + p), lanes)
+            factor[r, p] = f.op(f"sext <{lanes} x i8> {raw} to {vi}")
+        for key, x in _half(f, dot, lay, lanes, q, groups, columns, h, factor).items():
+            out[key] = f.op(f"add {vi} {out[key]}, {x}") if h else x
+    return out
+
+
+def _half(f: Function, dot: IntDot, lay: P16, lanes: int, q: list[str], groups: list[str],
+          columns: list[tuple[int, int]], half: int,
+          factor: dict[tuple[int, int], str]) -> dict[tuple[int, int, int], str]:  # fmt: skip
+    """`_integer` for k 0..15 (half 0) or 16..31 (half 1) times `factor`, or for all (half -1)."""
+    tokens = range(len(q))
+    keys = [(t, *x) for t in tokens for x in columns]
 
     def trip(step: str, carried: list[str]) -> list[str]:
         acc = dict(zip(keys, carried, strict=False))
-        off = dict(zip(biased, carried[len(keys) :], strict=True))
-        for k, sub, codes in _chunks(f, lay, lanes, groups, columns, step):
+        off = carried[len(keys) :]
+        for k, codes in _chunks(f, lay, lanes, groups, columns, step, half):
             weights = {x: dot.weight(f, c) for x, c in codes.items()}
-            for t, p in enumerate(q):
-                av = dot.activation(f, f.gep(p, k))
-                if biased:
-                    off[t, sub] = dot.unbias(f, off[t, sub], av)
+            for t in tokens:
+                av = dot.activation(f, f.gep(q[t], k))
+                if dot.biased:
+                    off[t] = dot.unbias(f, off[t], av)
                 for x in columns:
-                    acc[t, *x, sub] = dot.mac(f, acc[t, *x, sub], weights[x], av)
-        return [*acc.values(), *off.values()]
+                    acc[t, *x] = dot.mac(f, acc[t, *x], weights[x], av)
+        return [*acc.values(), *off]
 
-    start = [(dot.sum_type, "zeroinitializer") for _ in [*keys, *biased]]
-    done = f.loop("0", trips, 1, start, trip)
-    return dict(zip(keys, done, strict=False)), dict(zip(biased, done[len(keys) :], strict=True))
+    carried = len(keys) + (len(q) if dot.biased else 0)
+    done = f.loop("0", 4 if half < 0 else 2, 1, [(dot.sum_type, "zeroinitializer")] * carried, trip)
+    off = done[len(keys) :]
+    return {
+        (t, r, p): dot.total(f, acc, off[t] if off else None, factor.get((r, p)))
+        for (t, r, p), acc in zip(keys, done, strict=False)
+    }
 
 
-def _chunks(f: Function, lay: P16, lanes: int, groups: list[str], columns: list[tuple[int, int]], step: str):
-    """The 4-k pieces of one trip: (offset of k in the group, half, {column: <lanes x i32> of 4 codes}).
-    Codes are unsigned, q8_0's as they are."""
+def _chunks(f: Function, lay: P16, lanes: int, groups: list[str], columns: list[tuple[int, int]],
+            step: str, half: int) -> Iterator[tuple[str, dict[tuple[int, int], str]]]:  # fmt: skip
+    """The 4-k pieces of one trip: (offset of k in the group, {column: <lanes x i32> of 4 codes}).
+    Codes are unsigned, q8_0's as they are. Formats with subscales are read one half at a time."""
     vi = f"<{lanes} x i32>"
 
     def load(offset: str) -> dict[tuple[int, int], str]:
@@ -334,19 +191,17 @@ def _chunks(f: Function, lay: P16, lanes: int, groups: list[str], columns: list[
     if lay.chunks == 8:
         for j in range(2):
             chunk = f.add(f.mul(step, 2), j)
-            yield f.mul(chunk, 4), 0, load(f.mul(chunk, 64))
-    elif lay.sub is None:
+            yield f.mul(chunk, 4), load(f.mul(chunk, 64))
+    elif half < 0:
         raw = load(f.mul(step, 64))
         for h in range(2):
-            yield f.add(f.mul(step, 4), 16 * h), 0, {x: masked(w, 4 * h, 15) for x, w in raw.items()}
+            yield f.add(f.mul(step, 4), 16 * h), {x: masked(w, 4 * h, 15) for x, w in raw.items()}
     else:
         top = load(f.add(f.mul(step, 64), 256))
         for j in range(2):
             chunk = f.add(f.mul(step, 2), j)
-            raw = load(f.mul(chunk, 64))
-            for h in range(2):
-                codes = {
-                    x: f.op(f"or {vi} {masked(w, 4 * h, 15)}, {masked(top[x], 4 * j + 2 * h - 4, 48)}")
-                    for x, w in raw.items()
-                }
-                yield f.add(f.mul(chunk, 4), 16 * h), h, codes
+            codes = {}
+            for x, w in load(f.mul(chunk, 64)).items():
+                high = masked(top[x], 4 * j + 2 * half - 4, 48)
+                codes[x] = f.op(f"or {vi} {masked(w, 4 * half, 15)}, {high}")
+            yield f.add(f.mul(chunk, 4), 16 * half), codes
