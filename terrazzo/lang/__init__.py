@@ -68,10 +68,11 @@ from terrazzo.lang.types import (
 )
 
 __all__ = [
-    "GM", "L0C", "L1", "UB", "Block", "Dim", "Kernel", "ParamSpec", "Tile", "TypeVar",
-    "a8", "abs", "argmax", "bf16", "bitcast", "bool_", "cast", "cdiv", "const", "cos", "dims", "dtypes",
-    "erf", "exp", "exp2", "extent", "f16", "f32", "floor", "fma", "full", "gelu", "gelu_tanh", "gm", "grid",
-    "i32", "i8", "index", "kernel", "load", "log", "log2", "loop", "max", "maximum", "mean", "min",
-    "minimum", "q4_0", "q4_1", "q6_k", "q8_0", "quantize", "registry", "relu", "round", "rsqrt", "sigmoid",
-    "silu", "sin", "sqrt", "start", "sum", "tanh", "u32", "u8", "umulhi", "where", "zeros",
+    "Block", "Dim", "GM", "Kernel", "L0C", "L1", "ParamSpec", "Tile", "TypeVar", "UB", "a8",
+    "abs", "argmax", "bf16", "bitcast", "bool_", "cast", "cdiv", "const", "cos", "dims", "dtypes",
+    "erf", "exp", "exp2", "extent", "f16", "f32", "floor", "fma", "full", "gelu", "gelu_tanh",
+    "gm", "grid", "i32", "i8", "index", "kernel", "load", "log", "log2", "loop", "max", "maximum",
+    "mean", "min", "minimum", "q4_0", "q4_1", "q6_k", "q8_0", "quantize", "registry", "relu",
+    "round", "rsqrt", "sigmoid", "silu", "sin", "sqrt", "start", "sum", "tanh", "u32", "u8",
+    "umulhi", "where", "zeros",
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Arithmetic on operands: checks types and axes, emits IR. The operators of `symbols` end up here."""
+"""Arithmetic on operands: checks types and axes, emits IR. Python's operators end up here."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 Number = int | float
 _SIGN = {
-    "add": "+", "sub": "-", "mul": "*", "div": "/", "floordiv": "//", "mod": "%", "and": "&", "or": "|",
+    "add": "+", "sub": "-", "mul": "*", "div": "/", "floordiv": "//", "mod": "%", "and": "&",
+    "or": "|",
     "xor": "^", "shl": "<<", "shr": ">>", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==",
     "ne": "!=",
 }  # fmt: skip
@@ -100,12 +101,8 @@ def binary(op: str, a: Any, b: Any) -> Any:
         return _PYTHON[op](x, y)
     args = values(what, x, y)
     dtype = same(what, *args)
-    if (
-        op in infer.BITWISE
-        and dtype.kind == "float"
-        or op in infer.INT_BINARY
-        and dtype.kind not in ("int", "uint")
-    ):
+    kinds = ("int", "uint", "bool") if op in infer.BITWISE else ("int", "uint")
+    if op in infer.BITWISE + infer.INT_BINARY and dtype.kind not in kinds:
         raise KernelError(f"{what} needs integers, got {dtype}", "cast with .to(tz.i32)")
     if op == "div" and dtype.kind != "float":
         raise KernelError(f"`/` needs floats, got {dtype}", "use // or cast with .to(tz.f32)")

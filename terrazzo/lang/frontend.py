@@ -1,8 +1,8 @@
 """From a kernel's AST to IR: statements are walked here, expressions evaluated on symbolic values.
 
-Only assignments, stores, `for` over grid/loop and `if` on compile-time values mean something of their own;
-everything else is Python's operators and calls on operands. A name assigned in a loop's body and bound to a
-tile or number before the loop is carried by the loop.
+Only assignments, stores, `for` over grid/loop and `if` on compile-time values mean something of
+their own; everything else is Python's operators and calls on operands. A name assigned in a loop's
+body and bound to a tile or number before the loop is carried by the loop.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ import builtins
 import operator
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 from terrazzo.errors import KernelError
-from terrazzo.ir.ops import Carry, LoopVar
-from terrazzo.ir.types import Axis, TileType, Value, i32
+from terrazzo.ir.ops import LoopVar
+from terrazzo.ir.types import Axis, TileType, i32
 from terrazzo.lang import arith
+from terrazzo.lang.carry import Gone, LoopNames, Outer
 from terrazzo.lang.loops import Spec
 from terrazzo.lang.source import Source, locate
-from terrazzo.lang.symbols import Block, Memory, Operand, Tile, View, describe
+from terrazzo.lang.symbols import Block, Operand, Tile, View, describe
 from terrazzo.lang.trace import Builder
 from terrazzo.lang.types import TypeVar
 
@@ -37,22 +37,17 @@ _COMPARE: dict[type, Callable[[Any, Any], Any]] = {
     ast.In: lambda a, b: a in b, ast.NotIn: lambda a, b: a not in b,
 }  # fmt: skip
 _REMEDIES = {
-    "While": "loop with tz.loop(…)", "With": "tiles need no with", "Try": "a kernel has no exceptions",
+    "While": "loop with tz.loop(…)", "With": "tiles need no with",
+    "Try": "a kernel has no exceptions",
     "Return": "a kernel returns nothing: store into a parameter",
     "FunctionDef": "define helper functions outside of the kernel",
     "Lambda": "define a helper function outside of the kernel",
-    "ListComp": "compute it in a helper function", "GeneratorExp": "compute it in a helper function",
-    "Break": "give the loop its bounds: tz.loop(lo, hi)", "Continue": "choose with tz.where(cond, a, b)",
+    "ListComp": "compute it in a helper function",
+    "GeneratorExp": "compute it in a helper function",
+    "Break": "give the loop its bounds: tz.loop(lo, hi)",
+    "Continue": "choose with tz.where(cond, a, b)",
     "NamedExpr": "write the assignment on its own line",
 }  # fmt: skip
-
-
-@dataclass(frozen=True)
-class _Gone:
-    """Stands for a name that cannot be read here, and why."""
-
-    what: str
-    remedy: str
 
 
 class Frontend:
@@ -228,56 +223,18 @@ class Frontend:
             )
         self._loop(node, spec, names)
 
-    def _loop(self, node: ast.For, spec: Spec, names: list[str]) -> None:
-        line = node.lineno
-        label = f"the {spec.kind} over `{', '.join(names)}` (line {line})"
-        assigned = [n for n in _assigned(node.body) if n not in names]
-        before = {n: self.names[n] for n in assigned if n in self.names}
-        inits: dict[str, Value] = {}
-        if spec.kind == "loop":
-            with self._at(node.iter):
-                for n, v in before.items():
-                    if isinstance(v, Tile) or type(v) in (int, float):
-                        inits[n] = arith.values("a loop", v)[0]
-                self.builder.use(inits.values())
+    def _loop(self, node: ast.For, spec: Spec, own: list[str]) -> None:
+        label = f"the {spec.kind} over `{', '.join(own)}` (line {node.lineno})"
+        names = LoopNames(self.names, self.builder, self.assigned_at, self._at)
+        assigned = [n for n in _assigned(node.body) if n not in own]
+        names.prepare(node, assigned, carries=spec.kind == "loop")
         scope = self.builder.enter(label)
-        variables = self._variables(spec, names)
-        carried = {n: self.builder.new(v.type) for n, v in inits.items()}
-        for n in before:
-            if n in carried:
-                self.names[n] = Tile(carried[n])
-            elif not isinstance(before[n], _Gone) and spec.kind == "grid":
-                self.names[n] = _Gone(
-                    f"`{n}` goes from one block of the grid to the next (line {line})",
-                    "a grid's blocks run in any order; use tz.loop, or another name inside",
-                )
+        variables = self._variables(spec, own)
+        names.enter()
         self._body(node.body)
-        nexts: dict[str, Value] = {}
-        gone = _Gone("", "bind it before the loop to carry it out, or use it inside")
-        after: dict[str, Any] = {
-            n: _Gone(f"`{n}` exists only inside {label}", gone.remedy) for n in [*assigned, *names]
-        }
-        for n, var in carried.items():
-            value = self.names[n]
-            exposed = var.id in self.builder.used
-            if not exposed and (
-                value is before[n] or isinstance(value, Tile) and value.value == var
-            ):
-                after[n] = before[n]
-                continue
-            next_ = self._next(n, value, var, exposed, line)
-            if next_ is not None:
-                nexts[n] = next_
-        self.builder.use(nexts.values())
-        self.builder.leave()
-        carries = []
-        for n, next_ in nexts.items():
-            result = self.builder.new(next_.type)
-            carries.append(Carry(inits[n], carried[n], next_, result))
-            after[n] = Tile(result)
-        self.names.update(after)
+        carries = names.leave(label, node.lineno, spec.kind, own)
         with self._at(node.iter):
-            self.builder.loop(spec.kind, variables, scope, tuple(carries), spec.stages)
+            self.builder.loop(spec.kind, variables, scope, carries, spec.stages)
 
     def _variables(self, spec: Spec, names: list[str]) -> tuple[LoopVar, ...]:
         out = []
@@ -292,27 +249,6 @@ class Frontend:
                 self.names[name] = Block(unique, r.dim)
             out.append(LoopVar(unique, r.lo, r.hi, r.step, var, r.dim))
         return tuple(out)
-
-    def _next(self, name: str, value: Any, var: Value, exposed: bool, line: int) -> Value | None:
-        """The value a name has after a trip, or None where the name is merely used anew in the body."""
-        at = self.assigned_at.get(name, self.source.function)
-        if type(value) in (int, float):
-            with self._at(at):
-                return arith.values("a loop", value, like=var.dtype)[0]
-        if isinstance(value, (View, Memory)):
-            with self._at(at):
-                value = value.lift()
-        if isinstance(value, Tile) and value.value.type == var.type:
-            return value.value
-        if not exposed:
-            return None
-        shown = value.value.type if isinstance(value, Tile) else describe(value)
-        raise self._fail(
-            at,
-            f"`{name}` is {var.type} before the loop (line {line}) and {shown} after its body",
-            "a carried value keeps its type and axes: start from a tile like the result, "
-            "e.g. tz.zeros(i, d, dtype=…)",
-        )
 
     # -- expressions --------------------------------------------------------------------------
     def _expr(self, node: ast.expr) -> Any:
@@ -330,8 +266,11 @@ class Frontend:
     def _name(self, node: ast.Name) -> Any:
         if node.id in self.names:
             value = self.names[node.id]
-            if isinstance(value, _Gone):
+            if isinstance(value, Gone):
                 raise self._fail(node, value.what, value.remedy)
+            if isinstance(value, Outer):
+                value.read = value.read or node
+                value = value.value
         elif node.id in self.outer:
             value = self.outer[node.id]
         elif hasattr(builtins, node.id):

@@ -19,8 +19,8 @@ from terrazzo.lang.source import Source, locate
 from terrazzo.lang.symbols import Dim, Memory, Tile
 from terrazzo.lang.trace import Builder, tracing
 
-# The module whose call/explain/reference(kernel, args, kwargs) run a kernel. Imported when first needed,
-# because the language itself knows no target. A test may set it to another object.
+# What has call, explain and reference(kernel, args, kwargs), which run a kernel; None: the module
+# terrazzo.runtime.launch, imported when first needed because the language itself knows no target.
 launcher: Any = None
 
 
@@ -30,7 +30,7 @@ def _launcher() -> Any:
 
 @dataclass(frozen=True)
 class ParamSpec:
-    """One parameter of a signature. `dims` and `dtype` of tensors, `dtype` of scalars; `default` or `...`."""
+    """One parameter of a signature. `default` is `...` where there is none."""
 
     name: str
     kind: Literal["tensor", "scalar", "const"]
@@ -142,10 +142,11 @@ class Kernel:
     ) -> ops.Kernel:
         """The kernel as IR, with types, constants, optional tensors and static dims resolved.
 
-        dtypes: type variable -> element type. consts: values of `tz.const` parameters (defaults apply).
+        dtypes: type variable -> element type. consts: values of `tz.const` parameters that differ
+        from their defaults.
         present: names of the optional tensors that are given. statics: extents of static dims.
-        The same request gives the same object. Raises ArgumentError for a wrong request, KernelError
-        for an error in the source.
+        The same request gives the same object. Raises ArgumentError for a wrong request,
+        KernelError for an error in the source.
         """
         types = dict(dtypes or {})
         values = self._consts(consts or {})
@@ -266,7 +267,7 @@ class Kernel:
 
 
 def _printable(value: Any) -> int | float | str:
-    """A constant as it is printed and keyed: numbers and text as they are, functions by their name."""
+    """A constant as it is printed: numbers and text as they are, functions by their name."""
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         if callable(value):
             return f"{value.__module__}.{value.__qualname__}"
@@ -303,7 +304,7 @@ def kernel(
 def kernel(
     fn: Callable[..., Any] | None = None, /, *, aliases: Collection[tuple[str, str]] = ()
 ) -> Any:
-    """Make a kernel of a function. `aliases`: pairs of tensors that may share memory, as ("out", "x")."""
+    """Make a kernel of a function. `aliases`: pairs of tensors that may share memory."""
     scope = dict(
         sys._getframe(1).f_locals
     )  # names in postponed annotations may be local to the caller

@@ -13,7 +13,7 @@ from terrazzo.lang.symbols import Dim, Operand, describe
 
 @dataclass(frozen=True)
 class Range:
-    """One variable: bounds (i32 scalars), step (None: scalar index) and the dim it lies in ("" if none)."""
+    """One variable: bounds (i32 scalars), step (None: scalar index), its dim ("" if none)."""
 
     lo: Value
     hi: Value
@@ -37,7 +37,7 @@ class Spec:
 
 
 def grid(*axes: Any, step: Any = None, of: Any = None) -> Any:
-    """Blocks (step given) or indices (step None) of each of `axes`, in any order and in parallel."""
+    """Blocks (step given) or indices (step None) of each axis, in any order and in parallel."""
     if not axes:
         raise KernelError("tz.grid needs at least one dim", "as in tz.grid(rows, step=8)")
     steps = step if isinstance(step, tuple) else (step,) * len(axes)
@@ -60,7 +60,7 @@ def loop(
 ) -> Any:
     """`loop(n)` or `loop(lo, hi)` in order; with `step` the variable is a block of the dim `of`.
 
-    `of` may be left out where a bound is itself a dim. `stages` > 1 asks for so many buffers in flight.
+    `of` may be left out where `hi` is itself a dim. `stages`: so many buffers in flight.
     """
     if hi is None:
         lo, hi = 0, lo

@@ -1,4 +1,4 @@
-"""Functions on tiles. Elementwise ones broadcast by axis name; numbers adapt to the other operand's type."""
+"""Functions on tiles. Elementwise ones broadcast by axis name; numbers adapt to their company."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SPACES = ("", "UB", "L1", "L0C")
 
 
 def load(x: Any, *, space: str = "") -> Tile:
-    """Read a tensor or a view of one into a tile. `space`: tz.UB, tz.L1 or "" (the compiler's choice)."""
+    """Read a tensor or a view of one into a tile. `space`: tz.UB, tz.L1 or "" (the compiler's)."""
     if isinstance(x, Memory):
         x = x[()]
     if not isinstance(x, View):

@@ -1,7 +1,7 @@
 """Symbolic values a kernel's body is evaluated on: tiles, dims, blocks, views of global memory.
 
-Each is an `Operand`: Python's operators on it emit IR through the current builder. Python numbers adapt to
-the other operand's element type; two element types never mix without `.to()`.
+Each is an `Operand`: Python's operators on it emit IR through the current builder. Python numbers
+adapt to the other operand's element type; two element types never mix without `.to()`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ NUMBERS = (int, float, np.integer, np.floating, np.bool_)
 
 
 class Operand:
-    """Base of everything that can stand in an expression. `lift()` gives a Tile or a Python number."""
+    """What can stand in an expression. `lift()` gives a Tile or a Python number."""
 
     def lift(self) -> Tile | int:
         raise NotImplementedError
@@ -71,7 +71,7 @@ class Operand:
     def __bool__(self) -> bool:
         raise KernelError(
             "the truth of a run-time value is not known when the kernel is compiled",
-            "choose with tz.where(cond, a, b), tz.maximum / tz.minimum, or & | ~ between conditions",
+            "choose with tz.where(cond, a, b), tz.maximum or tz.minimum; join conditions by & | ~",
         )
 
     def __iter__(self) -> Any:
@@ -145,7 +145,7 @@ class Dim(Operand):
 
 
 def dims(names: str, *, static: bool = False) -> tuple[Dim, ...]:
-    """Dims with the given names (separated by spaces). Static ones become constants when specialised."""
+    """Dims with the given names. Static ones become compile-time constants when specialised."""
     parts = names.replace(",", " ").split()
     for p in parts:
         if not p.isidentifier():
@@ -156,7 +156,7 @@ def dims(names: str, *, static: bool = False) -> tuple[Dim, ...]:
 
 
 class Block(Operand):
-    """A loop variable that is a block of `dim`. As an index: the block; in arithmetic: its index tile."""
+    """A loop variable that is a block of `dim`; in arithmetic it is its index tile."""
 
     def __init__(self, axis: str, dim: str) -> None:
         self.axis = axis
@@ -215,7 +215,7 @@ class View(Operand):
             raise KernelError(
                 f"the value has axes [{', '.join(tile.axes)}], the place in `{self.param}` has "
                 f"[{', '.join(type.axes)}]",
-                f"reduce over {', '.join(extra)}, e.g. tz.sum(value, axis={extra[0]}), or index with it",
+                f"reduce over it, e.g. tz.sum(value, axis={extra[0]}), or index with it",
             )
         builder.store(self.param, self.index, tile)
 

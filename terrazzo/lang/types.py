@@ -1,4 +1,4 @@
-"""What stands in a kernel's signature: element types, type variables, dims, `gm[...]`, `const`, spaces."""
+"""What stands in a kernel's signature: element types, type variables, `gm[...]`, `const`."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Gm:
     dims: tuple[Dim, ...]
 
     def __or__(self, other: object) -> Gm:
-        """`gm[...] | None` is how a signature says that an argument is optional to a type checker."""
+        """`gm[...] | None` tells a type checker that the argument is optional."""
         if other is None:
             return self
         return NotImplemented
