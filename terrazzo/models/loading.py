@@ -1,0 +1,112 @@
+"""From a model file to the weights of a Llama step: repacked once, cached on disk, mapped the next time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from terrazzo.ir.packed import Packed
+from terrazzo.models.config import LlamaConfig
+from terrazzo.models.gguf import GGUF
+from terrazzo.models.weights import (
+    Progress, format_of, joinable, matrix, matrix_bytes, row_bytes, vector,
+)  # fmt: skip
+from terrazzo.targets.cpu.layouts import ALIGN
+
+
+@dataclass(frozen=True)
+class LayerWeights:
+    """`qkv` is one joined matrix, or three where the formats differ."""
+
+    attn_norm: np.ndarray
+    qkv: tuple[Packed, ...]
+    qkv_bias: tuple[np.ndarray | None, ...]
+    output: Packed
+    output_bias: np.ndarray | None
+    ffn_norm: np.ndarray
+    gate: Packed
+    up: Packed
+    down: Packed
+    down_bias: np.ndarray | None
+
+
+@dataclass(frozen=True)
+class LlamaWeights:
+    embedding: Packed
+    head: Packed
+    output_norm: np.ndarray
+    layers: tuple[LayerWeights, ...]
+    rope: tuple[np.ndarray, np.ndarray]
+    nbytes: int
+
+
+def rope_tables(config: LlamaConfig, factors: np.ndarray | None, positions: int) -> tuple[np.ndarray, np.ndarray]:
+    """cos, sin f32 [positions, head_dim / 2], computed in f64; pairs beyond rope_dim do not turn."""
+    half = config.head_dim // 2
+    pair = np.arange(half)
+    theta = config.rope_theta ** (-2.0 * pair / config.rope_dim) / config.rope_scale
+    if factors is not None:
+        theta[: len(factors)] /= factors
+    theta[config.rope_dim // 2 :] = 0.0
+    angle = np.arange(positions)[:, None] * theta
+    return np.cos(angle).astype(np.float32), np.sin(angle).astype(np.float32)
+
+
+def groups(gguf: GGUF, config: LlamaConfig) -> list[tuple[str, ...]]:
+    """Matrices in file order of the cache, joined where they can be."""
+    out: list[tuple[str, ...]] = [("token_embd.weight",)]
+    for n in range(config.layers):
+        qkv = tuple(f"blk.{n}.attn_{p}.weight" for p in "qkv")
+        out += [qkv] if joinable(gguf, qkv) else [(name,) for name in qkv]
+        out += [(f"blk.{n}.{p}.weight",) for p in ("attn_output", "ffn_gate", "ffn_up", "ffn_down")]
+    return out if config.tied_output else [*out, ("output.weight",)]
+
+
+def load_weights(gguf: GGUF, config: LlamaConfig, memory: np.ndarray, progress: Progress | None = None,
+                 ready: bool = False) -> LlamaWeights:  # fmt: skip
+    """Repack everything into `memory` (u8, `packed_bytes`); `ready`: it is in there already."""
+    made: dict[str, Packed] = {}
+    at = 0
+    for names in groups(gguf, config):
+        size = matrix_bytes(gguf, names)
+        part = memory[at : at + size]
+        if ready:
+            rows = sum(gguf.info(n).shape[0] for n in names)
+            k = gguf.info(names[0]).shape[1]
+            fmt = format_of(gguf, names[0])
+            made[names[0]] = Packed(fmt, (rows, k), part.reshape(-1, row_bytes(fmt, k)))
+        else:
+            made[names[0]] = matrix(gguf, names, part)
+        at += -(-size // ALIGN) * ALIGN
+        if progress:
+            progress(at, len(memory))
+
+    def optional(name: str) -> np.ndarray | None:
+        return vector(gguf, name) if name in gguf.tensors else None
+
+    def layer(n: int) -> LayerWeights:
+        p = f"blk.{n}."
+        qkv = [made[x] for x in (f"{p}attn_{q}.weight" for q in "qkv") if x in made]
+        biases = [optional(f"{p}attn_{q}.bias") for q in "qkv"]
+        joined = [None if biases[0] is None else np.concatenate(biases)] if len(qkv) == 1 else biases  # type: ignore[arg-type]
+        return LayerWeights(
+            vector(gguf, f"{p}attn_norm.weight"), tuple(qkv), tuple(joined),
+            made[f"{p}attn_output.weight"], optional(f"{p}attn_output.bias"),
+            vector(gguf, f"{p}ffn_norm.weight"), made[f"{p}ffn_gate.weight"], made[f"{p}ffn_up.weight"],
+            made[f"{p}ffn_down.weight"], optional(f"{p}ffn_down.bias"),
+        )  # fmt: skip
+
+    factors = optional("rope_freqs.weight")
+    embedding = made["token_embd.weight"]
+    return LlamaWeights(
+        embedding, embedding if config.tied_output else made["output.weight"],
+        vector(gguf, "output_norm.weight"), tuple(layer(n) for n in range(config.layers)),
+        rope_tables(config, factors, config.context_length), at,
+    )  # fmt: skip
+
+
+def packed_bytes(gguf: GGUF, config: LlamaConfig) -> int:
+    """Bytes of all matrices in the packed layout."""
+    return sum(-(-matrix_bytes(gguf, g) // ALIGN) * ALIGN for g in groups(gguf, config))
+

@@ -1,0 +1,182 @@
+"""Running a kernel of the language on this CPU: bind the arguments, compile (or load), launch.
+
+`lang.Kernel.__call__`, `.explain` and `.reference` end here. A recording uses `table` to note a launch
+down instead of running it.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from terrazzo.errors import ArgumentError
+from terrazzo.ir.packed import Packed
+from terrazzo.ir.types import DType
+from terrazzo.lang.bind import Binding, bind
+from terrazzo.lang.kernel import Kernel
+from terrazzo.runtime import threads as thread_count
+from terrazzo.targets import reference as reference_target
+from terrazzo.targets.cpu import layouts, pool
+from terrazzo.targets.cpu.compile import Compiled, Stages, compiled, stages
+from terrazzo.targets.cpu.frame import FIRST_SLOT
+from terrazzo.targets.cpu.isa import Isa, detect
+
+_state = threading.local()
+_repacked: weakref.WeakKeyDictionary[Packed, Packed] = weakref.WeakKeyDictionary()
+
+
+@dataclass(frozen=True, eq=False)
+class Launch:
+    """A bound, compiled kernel: everything a launch table needs. `dims`: slots of each named dim."""
+
+    code: Compiled
+    table: np.ndarray
+    dims: Mapping[str, tuple[int, ...]]
+    keep: tuple[object, ...]
+
+    @property
+    def scratch(self) -> int:
+        return self.code.scratch(self.table)
+
+
+def weights(x: Packed) -> Packed:
+    """A packed matrix in the layout of this CPU's micro-kernels (itself, if it is in it already). The repacked
+    copy lives as long as `x`, whose bytes must not change."""
+    if x.format.layout == layouts.LAYOUT or x.format.name == "a8":
+        return x
+    known = _repacked.get(x)
+    if known is not None:
+        return known
+    n, k = x.shape
+    size = layouts.panel_bytes(x.format, k)
+    data = layouts.repack(x.format, np.ascontiguousarray(x.data).reshape(-1), n, k)
+    packed = Packed(layouts.packed(x.format), x.shape, data.reshape(-1, size))
+    _repacked[x] = packed
+    return packed
+
+
+def _array(x: Any) -> Any:
+    """NumPy's view of an argument: arrays and packed tensors as they are, DLPack tensors without a copy."""
+    if isinstance(x, Packed):
+        return weights(x)
+    if isinstance(x, np.ndarray) or not hasattr(x, "__dlpack__"):
+        return x
+    return np.from_dlpack(x)
+
+
+def prepare(kernel: Kernel, args: Sequence[Any], kwargs: Mapping[str, Any], isa: Isa | None = None) -> Launch:
+    """Bind and compile. Raises ArgumentError, KernelError."""
+    tensors = {p.name for p in kernel.params if p.kind == "tensor"}
+    args = [_array(a) for a in args]
+    kwargs = {n: _array(a) if n in tensors else a for n, a in kwargs.items()}
+    b = bind(kernel, args, kwargs)
+    ir = kernel.specialise(b.dtypes, b.consts, b.present, b.statics)
+    _check_memory(kernel, b, ir.stored())
+    code = compiled(ir, isa or detect())
+    return table(code, b)
+
+
+def table(code: Compiled, b: Binding) -> Launch:
+    """The launch table of compiled code for these arguments."""
+    out = np.zeros(code.table_length, np.int64)
+    dims: dict[str, list[int]] = {}
+    keep: list[object] = [code.module]
+    for n, s in enumerate(code.slots, FIRST_SLOT):
+        if s.kind == "dim":
+            out[n] = b.dims[s.name]
+            dims.setdefault(s.name, []).append(n)
+        elif s.kind == "scalar":
+            out[n] = _bits(code.kernel.param(s.name).dtype, b.scalars[s.name])
+        else:
+            t = b.tensors[s.name]
+            data = t.array.data if isinstance(t.array, Packed) else t.array
+            if s.kind == "ptr":
+                out[n] = data.ctypes.data
+                keep.append(data)
+            else:
+                out[n] = t.strides[s.axis] if t.strides is not None else data.strides[s.axis]
+    return Launch(code, out, {d: tuple(at) for d, at in dims.items()}, tuple(keep))
+
+
+def _bits(dtype: object, value: int | float) -> int:
+    if isinstance(dtype, DType) and dtype.kind == "float":
+        return int(np.float32(value).view(np.int32))
+    return int(value)
+
+
+def _check_memory(kernel: Kernel, b: Binding, stored: tuple[str, ...]) -> None:
+    """Outputs must be writable, and may share memory with another tensor only where the kernel says so."""
+    declared = {frozenset(pair) for pair in kernel.aliases}
+    flat = {n: t.array.data if isinstance(t.array, Packed) else t.array for n, t in b.tensors.items()}
+    for name in stored:
+        if not flat[name].flags.writeable:
+            raise ArgumentError(f"argument `{name}` of `{kernel.name}`: it is written, got a read-only array")
+        for other, x in flat.items():
+            if other != name and frozenset((name, other)) not in declared and _overlap(flat[name], x):
+                raise ArgumentError(
+                    f"arguments `{name}` and `{other}` of `{kernel.name}` share memory",
+                    "the kernel declares no such alias: pass a copy",
+                )
+
+
+def _overlap(a: np.ndarray, b: np.ndarray) -> bool:
+    """Whether two arrays share an element; too intricate a pair of views counts as sharing."""
+    if not np.may_share_memory(a, b):
+        return False
+    try:
+        return np.shares_memory(a, b, max_work=100_000)
+    except np.exceptions.TooHardError:
+        return True
+
+
+class Scratch:
+    """One growing scratch memory a Python thread."""
+
+    def __init__(self) -> None:
+        self.memory = np.zeros(0, np.uint8)
+        self.pid = os.getpid()
+
+    def get(self, size: int) -> tuple[int, int]:
+        """(address, stride): room of `size` bytes for each of the threads asked for."""
+        if len(self.memory) < size:
+            self.memory = pool.private_memory(size)
+        return self.memory.ctypes.data, size
+
+
+def call(kernel: Kernel, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Run on `threads()` threads. Outputs are written in place."""
+    run(prepare(kernel, args, kwargs))
+
+
+def run(launch: Launch, threads: int | None = None) -> None:
+    threads = threads or thread_count.default_threads()
+    each = -(-launch.scratch // 4096) * 4096 + 128
+    if not hasattr(_state, "scratch"):
+        _state.scratch = Scratch()
+    launch.table[0], _ = _state.scratch.get(each * threads)
+    launch.table[1] = each
+    control = np.zeros(8, np.int64)
+    launch.table[2], launch.table[3] = control.ctypes.data, 0
+    at = launch.table.ctypes.data
+    program = pool.Program([(phase, at) for phase in launch.code.phases], control)
+    pool.shared().run(program, threads)
+
+
+def explain(kernel: Kernel, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Stages:
+    """IR after each pass, the nest IR (with the memory plan) and LLVM IR, for these arguments."""
+    return stages(prepare(kernel, args, kwargs).code.kernel)
+
+
+def reference(kernel: Kernel, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Run on the reference target."""
+    b = bind(kernel, args, kwargs)
+    ir = kernel.specialise(b.dtypes, b.consts, b.present, b.statics)
+    reference_target.run(ir, {n: t.array for n, t in b.tensors.items()}, b.scalars)
+
+
