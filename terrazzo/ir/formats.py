@@ -1,8 +1,10 @@
-"""Low-bit formats, each declared once as data: where its fields lie in a block and how a value decodes.
+"""Low-bit formats, each declared once as data: where its fields lie in a block and how a value
+decodes.
 
-A value is `scale * subscale * (code + bias) + min`: the code is gathered from one or more bit planes; scale
-and min are f16, one a block; the subscale is i8, one per 16 values. The weight formats are the blocks of
-GGUF files, byte for byte. `a8` is ours: activations quantised on the fly, in planes a row.
+A value is `scale * subscale * (code + bias) + min`: the code is gathered from one or more bit
+planes; scale and min are f16, one a block; the subscale is i8, one per 16 values. The weight
+formats are the blocks of GGUF files, byte for byte. `a8` is ours: activations quantised on the fly,
+in planes a row.
 
 `decode` and `encode` are the NumPy definition; targets repack the bytes but never change a value.
 The rounding of the weight encoders follows the reference quantisers published with the GGUF format.
@@ -22,8 +24,9 @@ from terrazzo.ir.types import Format
 class Plane:
     """A plane of `bits`-wide pieces of the codes, at byte `offset` of the block.
 
-    The block's values are cut into spans of `span`; value r of a span sits in byte r % w of the span's
-    w = span * bits / 8 bytes, shifted left by bits * (r // w). The piece enters the code at bit `place`.
+    The block's values are cut into spans of `span`; value r of a span sits in byte r % w of the
+    span's w = span * bits / 8 bytes, shifted left by bits * (r // w). The piece enters the code at
+    bit `place`.
     """
 
     offset: int
@@ -36,7 +39,8 @@ class Plane:
 class Spec:
     """A block format: `block` values in `bytes` bytes. Offsets are bytes within the block.
 
-    `signed`: codes are two's complement bytes. `sub`: offset of the i8 subscales (one per 16 values).
+    `signed`: codes are two's complement bytes. `sub`: offset of the i8 subscales (one per 16
+    values).
     """
 
     format: Format
@@ -59,9 +63,12 @@ Q6_K = Spec(
 )  # fmt: skip
 SPECS = {s.format.name: s for s in (Q8_0, Q4_0, Q4_1, Q6_K)}
 
-# Activations. Row of k values: k bytes q (i8) | k/32 f32 scale | k/32 f32 sum = scale * (q added up).
+# Activations. Row of k values: k bytes q (i8) | k/32 f32 scale | k/32 f32 sum = scale * (q added
+# up).
 A8 = Format("a8", 32)
-A8_TINY = np.float32(2.0**-100)  # a group whose largest magnitude is below this is zero: 127/amax is finite
+# A group whose largest magnitude is below this counts as zero: 127 / amax stays finite.
+A8_TINY = np.float32(2.0**-100)
+
 
 FORMATS: dict[str, Format] = {**{n: s.format for n, s in SPECS.items()}, "a8": A8}
 
@@ -157,12 +164,13 @@ def a8_parts(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def encode_a8(x: np.ndarray) -> np.ndarray:
-    """f32 [..., k] -> a8 rows, in exactly the operations generated code uses (all f32, each rounded).
+    """f32 [..., k] -> a8 rows, in exactly the operations generated code uses (all f32, each
+    rounded).
 
-    Per group of 32: amax = max|x| by magnitude of the bits (so NaN > inf > numbers); if A8_TINY <= amax <
-    inf then q = round_half_even(x * (127 / amax)) and scale = amax / 127; if amax is smaller q = 0 and
-    scale = 0; if it is not finite q = 0 and scale = amax. sum = scale * (q added up, exact), so a group
-    that is not finite makes every product with it NaN.
+    Per group of 32: amax = max|x| by magnitude of the bits (so NaN > inf > numbers). If A8_TINY <=
+    amax < inf then q = round_half_even(x * (127 / amax)) and scale = amax / 127; if amax is smaller
+    q = 0 and scale = 0; if it is not finite q = 0 and scale = amax. sum = scale * (q added up,
+    exact). So a group that is not finite makes every product with it NaN.
     """
     groups = x.reshape(*x.shape[:-1], -1, 32)
     amax = (groups.view(np.int32) & 0x7FFFFFFF).max(-1, keepdims=True).view(np.float32)
@@ -220,7 +228,8 @@ def _encode_q4_1(s: Spec, x: np.ndarray, out: np.ndarray) -> None:
 
 
 def _best_scale(x: np.ndarray) -> np.ndarray:
-    """Scale of 16 values on the grid -32..31 with the least x²-weighted squared error, of 19 tried."""
+    """Scale of 16 values on the grid -32..31 with the least x²-weighted squared error, of 19
+    tried."""
     top = _extreme(x)
     alive = np.abs(top) >= 1e-15
     top = np.where(alive, top, np.float32(1))

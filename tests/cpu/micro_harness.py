@@ -1,9 +1,10 @@
-"""Compiles micro-kernels and calls them on NumPy arrays; runs AVX-512 VNNI code here by substituting a
-plain-IR definition for the one intrinsic this machine may lack."""
+"""Compiles micro-kernels and calls them on NumPy arrays; runs AVX-512 VNNI code here by
+substituting a plain-IR definition for the one intrinsic this machine may lack."""
 
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from functools import cache
 
 import numpy as np
@@ -15,16 +16,20 @@ from terrazzo.targets.cpu import jit, layouts, micro
 from terrazzo.targets.cpu.isa import Isa
 
 VPDPBUSD = "llvm.x86.avx512.vpdpbusd.512"
-EMULATED = """
+EMULATED = (
+    """
 define <16 x i32> @emulated_vpdpbusd(<16 x i32> %c, <64 x i8> %u, <64 x i8> %s) {
   %a = zext <64 x i8> %u to <64 x i32>
   %b = sext <64 x i8> %s to <64 x i32>
   %p = mul <64 x i32> %a, %b
-""" + "".join(
-    f"  %x{i} = shufflevector <64 x i32> %p, <64 x i32> poison, <16 x i32> <"
-    + ", ".join(f"i32 {4 * lane + i}" for lane in range(16)) + ">\n"
-    for i in range(4)
-) + """
+"""
+    + "".join(
+        f"  %x{i} = shufflevector <64 x i32> %p, <64 x i32> poison, <16 x i32> <"
+        + ", ".join(f"i32 {4 * lane + i}" for lane in range(16))
+        + ">\n"
+        for i in range(4)
+    )
+    + """
   %y0 = add <16 x i32> %x0, %x1
   %y1 = add <16 x i32> %x2, %x3
   %y2 = add <16 x i32> %y0, %y1
@@ -32,6 +37,7 @@ define <16 x i32> @emulated_vpdpbusd(<16 x i32> %c, <64 x i8> %u, <64 x i8> %s) 
   ret <16 x i32> %r
 }
 """
+)
 
 
 def testable() -> list[Isa]:
@@ -50,7 +56,7 @@ def testable() -> list[Isa]:
 
 
 @cache
-def compiled(isa: Isa, part: micro.Micro, types: str) -> object:
+def compiled(isa: Isa, part: micro.Micro, types: str) -> Callable[..., None]:
     """`types`: p pointer, i i64, b i1, in order; the result takes arrays and ints."""
     text = micro.module_text([part])
     if VPDPBUSD in text and "avx512vnni" not in isas.host_features():
@@ -66,7 +72,7 @@ def compiled(isa: Isa, part: micro.Micro, types: str) -> object:
 
 def call(isa: Isa, part: micro.Micro, types: str, *args: object) -> None:
     function = compiled(isa, part, types)
-    function(*(a.ctypes.data if isinstance(a, np.ndarray) else a for a in args))  # type: ignore[operator]
+    function(*(a.ctypes.data if isinstance(a, np.ndarray) else a for a in args))
 
 
 def aligned(shape: tuple[int, ...], dtype: type = np.float32) -> np.ndarray:
@@ -89,17 +95,21 @@ def quantize(isa: Isa, x: np.ndarray) -> np.ndarray:
     return out
 
 
-def dot_q(isa: Isa, fmt: Format, a: np.ndarray, w: np.ndarray, n: int, k: int,
-          c: np.ndarray | None = None, k0: int = 0, span: int | None = None) -> np.ndarray:  # fmt: skip
-    """a8 rows [m, bytes] x p16 weights -> f32 [m, up16(n)]; optionally only k0 .. k0+span, onto c."""
+def dot_q(
+    isa: Isa, fmt: Format, a: np.ndarray, w: np.ndarray, n: int, k: int,
+    c: np.ndarray | None = None, k0: int = 0, span: int | None = None,
+) -> np.ndarray:  # fmt: skip
+    """a8 rows [m, bytes] x p16 weights -> f32 [m, up16(n)]; optionally only k0 .. k0+span, onto
+    c."""
     m = len(a)
     span = k if span is None else span
     out = np.full((m, up16(n)), np.nan, np.float32) if c is None else c.copy()
     lay = layouts.P16S[fmt.name]
     start = k0 // fmt.group * lay.block
-    call(isa, micro.dot_q(isa, fmt), "piiipipiiiib", a.reshape(-1)[k0:], a.shape[1], k - k0 + k0 // 8,
-         k + k // 8 - k0 + k0 // 8, w[start:], layouts.panel_bytes(fmt, k), out, out.shape[1], m, n, span,
-         c is None)  # fmt: skip
+    call(isa, micro.dot_q(isa, fmt), "piiipipiiiib", a.reshape(-1)[k0:], a.shape[1], k - k0 + k0 //
+    8,
+         k + k // 8 - k0 + k0 // 8, w[start:], layouts.panel_bytes(fmt, k), out, out.shape[1], m, n,
+         span, c is None)  # fmt: skip
     return out
 
 

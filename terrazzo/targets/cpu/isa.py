@@ -1,7 +1,8 @@
-"""Which instruction sets we generate for, what differs between them, and which one this machine gets.
+"""Which instruction sets we generate for, what differs between them, and which one this machine
+gets.
 
-Everything else in the target writes 16-lane vectors; only the micro-kernels ask this table for widths,
-register tiles and the integer dot instruction.
+Everything else in the target writes 16-lane vectors; only the micro-kernels ask this table for
+widths, register tiles and the integer dot instruction.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ IntDot = Literal["vnni", "maddubs", "plain"]
 class Isa:
     """An instruction set as the micro-kernels see it.
 
-    `cpu`, `features`: LLVM's names for the code generator. `lanes`: f32 lanes of the registers f32 dots
-    are tiled for; `f32_tiles`: (rows, panels of 16) register tiles, most rows first. `int_dot`: how
-    u8 x i8 products are summed; `int_lanes`: 32-bit lanes of one such instruction; `int_tiles`: (tokens,
-    panels). Both lists end with one row. `prefetch`: bytes to read ahead in each panel when one row
-    streams low-bit weights, 0 for none. `half`: f16 is converted by an instruction. `reason`: why this one
-    was chosen, for `terrazzo doctor`.
+    `cpu`, `features`: LLVM's names for the code generator. `lanes`: f32 lanes of the registers f32
+    dots are tiled for; `f32_tiles`: (rows, panels of 16) register tiles, most rows first.
+    `int_dot`: how u8 x i8 products are summed; `int_lanes`: 32-bit lanes of one such instruction;
+    `int_tiles`: (tokens, panels). Both lists end with one row. `prefetch`: bytes to read ahead in
+    each panel when one row streams low-bit weights, 0 for none. `half`: f16 is converted by an
+    instruction. `reason`: why this one was chosen, for `terrazzo doctor`.
     """
 
     name: str
@@ -73,7 +74,9 @@ NAMES = tuple(_NEEDS)
 @cache
 def host_features() -> frozenset[str]:
     """LLVM's names of the features this CPU (and its operating system) offers."""
-    return frozenset(f[1:] for f in llvm.get_host_cpu_features().flatten().split(",") if f[:1] == "+")
+    return frozenset(
+        f[1:] for f in llvm.get_host_cpu_features().flatten().split(",") if f[:1] == "+"
+    )
 
 
 @cache
@@ -81,7 +84,8 @@ def detect(force: str = "") -> Isa:
     """The best set this machine runs, or the one named by `force`.
 
     Code for a forced set is generated for this machine's CPU, so it must be able to run it. Raises
-    OptionError for an unknown name or one the CPU lacks features of, PlatformError off 64-bit x86 and ARM.
+    OptionError for an unknown name or one the CPU lacks features of, PlatformError off 64-bit x86
+    and ARM.
     """
     machine = platform.machine().lower()
     if machine not in ("x86_64", "amd64", "aarch64", "arm64"):
@@ -92,7 +96,9 @@ def detect(force: str = "") -> Isa:
     if not force:
         best = next(n for n in NAMES if not lacking[n])
         better = NAMES[NAMES.index(best) - 1] if best != NAMES[0] else ""
-        reason = f"{better} needs {' '.join(lacking[better])}" if better else "every feature is there"
+        reason = (
+            f"{better} needs {' '.join(lacking[better])}" if better else "every feature is there"
+        )
         return Isa(best, cpu, features, half=half, reason=reason, **_SHAPES[best])
     if force not in _NEEDS:
         raise OptionError(f"unknown instruction set {force!r}", f"choose from {', '.join(NAMES)}")

@@ -1,15 +1,18 @@
-"""The weight layout of the CPU micro-kernels: "p16", panels of 16 rows interleaved so that lane = row.
+"""The weight layout of the CPU micro-kernels: "p16", panels of 16 rows interleaved so that lane =
+row.
 
-A low-bit matrix [n, k] becomes up(n, 16) / 16 panels, each `panel_bytes` long (a multiple of 64); rows past
-n are zero bytes and decode to 0. A panel is a sequence of groups of 32 k; every 64-byte chunk of a group
-holds 4 bytes of each of the 16 rows, row by row. No bytes are added: 16 rows take 16 times a row's bytes.
+A low-bit matrix [n, k] becomes up(n, 16) / 16 panels, each `panel_bytes` long (a multiple of 64);
+rows past n are zero bytes and decode to 0. A panel is a sequence of groups of 32 k; every 64-byte
+chunk of a group holds 4 bytes of each of the 16 rows, row by row. No bytes are added: 16 rows take
+16 times a row's bytes.
 
-    q4_0, q4_1  4 chunks; byte b of chunk j: low nibble k = 4j + b, high nibble k = 4j + 16 + b (GGUF's own
-                pairing, so that repacking is a transpose) | f16 scale[16] | q4_1: f16 min[16]
+    q4_0, q4_1  4 chunks; byte b of chunk j: low nibble k = 4j + b, high nibble k = 4j + 16 + b (the
+                file's own pairing, so that repacking is a transpose) | f16 scale[16]
+                | q4_1: f16 min[16]
     q8_0        8 chunks; byte b of chunk j: k = 4j + b | f16 scale[16]
-    q6_k        4 chunks of low nibbles as q4 | 2 chunks of bit pairs; byte b of chunk h: the top bits of
-                k = 8h + b, 8h + 16 + b, 8h + 4 + b, 8h + 20 + b from bit 0 up | i8 subscale[2][16] (k 0..15,
-                k 16..31); after every 8 groups f16 scale[16]
+    q6_k        4 chunks of low nibbles as q4 | 2 chunks of bit pairs; byte b of chunk h: the top
+                bits of k = 8h + b, 8h + 16 + b, 8h + 4 + b, 8h + 20 + b, from bit 0 up
+                | i8 subscale[2][16] (k 0..15, k 16..31); after every 8 groups f16 scale[16]
 
 A plain float matrix [n, k] becomes panels k-major: [k][16] elements, zero rows added.
 """
@@ -32,8 +35,8 @@ ALIGN = 64
 class P16:
     """Byte offsets in a panel: group g starts at (g // per) * block + (g % per) * group.
 
-    `chunks`: 64-byte chunks of codes in a group; offsets are from the group's start, `scale` and `min` of
-    q6_k from its block's (`per` groups share one scale).
+    `chunks`: 64-byte chunks of codes in a group; offsets are from the group's start, `scale` and
+    `min` of q6_k from its block's (`per` groups share one scale).
     """
 
     group: int
@@ -63,7 +66,8 @@ def panels(n: int) -> int:
 
 
 def panel_bytes(fmt: Format | str, k: int) -> int:
-    """Bytes from one panel to the next: a multiple of 64. ValueError if k is no multiple of the group."""
+    """Bytes from one panel to the next: a multiple of 64. ValueError if k is no multiple of the
+    group."""
     return (ROWS * formats.bytes_per_row(fmt, k) + ALIGN - 1) // ALIGN * ALIGN
 
 
@@ -78,10 +82,13 @@ def aligned_empty(size: int) -> np.ndarray:
     return raw[start : start + size]
 
 
-def repack(fmt: Format | str, raw: np.ndarray, n: int, k: int, out: np.ndarray | None = None) -> np.ndarray:
+def repack(
+    fmt: Format | str, raw: np.ndarray, n: int, k: int, out: np.ndarray | None = None
+) -> np.ndarray:
     """u8 rows of GGUF blocks (n * bytes_per_row bytes) -> u8 [packed_bytes]; no value changes.
 
-    `out`: where to write, u8 [packed_bytes], aligned to 64 (a mapped cache file, say); default a new array.
+    `out`: where to write, u8 [packed_bytes], aligned to 64 (a mapped cache file, say); default a
+    new array.
     """
     s = formats.spec(fmt)
     lay, name = P16S[s.format.name], s.format.name
@@ -107,10 +114,14 @@ def _repack_panels(name: str, s: formats.Spec, lay: P16, rows: np.ndarray, to: n
         groups = to[..., : 8 * lay.group].reshape(p, blocks, 8, lay.group)
         low = code[..., :16] & 15 | (code[..., 16:] & 15) << 4
         groups[..., :256] = _lanes(low, 4).reshape(p, blocks, 8, 256)
-        top = (code >> 4).reshape(p, ROWS, blocks, 8, 2, 2, 2, 4)  # half, pair of chunks, chunk, byte
+        top = (code >> 4).reshape(
+            p, ROWS, blocks, 8, 2, 2, 2, 4
+        )  # half, pair of chunks, chunk, byte
         high = (top[..., 0, :, 0, :] | top[..., 1, :, 0, :] << 2
                 | top[..., 0, :, 1, :] << 4 | top[..., 1, :, 1, :] << 6)  # fmt: skip
-        groups[..., 256:384] = _lanes(high.reshape(p, ROWS, blocks, 8, 8), 4).reshape(p, blocks, 8, 128)
+        groups[..., 256:384] = _lanes(high.reshape(p, ROWS, blocks, 8, 8), 4).reshape(
+            p, blocks, 8, 128
+        )
         sub = rows[..., s.sub : s.sub + 16].reshape(p, ROWS, blocks, 8, 2)  # pyright: ignore
         groups[..., lay.sub :] = sub.transpose(0, 2, 3, 4, 1).reshape(p, blocks, 8, 32)
     else:
@@ -120,7 +131,9 @@ def _repack_panels(name: str, s: formats.Spec, lay: P16, rows: np.ndarray, to: n
         words = source.view(np.uint32).reshape(p, ROWS, blocks, lay.chunks)
         to[..., : lay.chunks * 64].view(np.uint32).reshape(p, blocks, lay.chunks, ROWS)[...] = (
             words.transpose(0, 2, 3, 1))  # fmt: skip
-    fields = [(s.scale, lay.scale)] + ([(s.min, lay.min)] if s.min is not None and lay.min is not None else [])
+    fields = [(s.scale, lay.scale)] + (
+        [(s.min, lay.min)] if s.min is not None and lay.min is not None else []
+    )
     for at, put in fields:
         half = np.ascontiguousarray(rows[..., at : at + 2]).view(np.uint16).reshape(p, ROWS, blocks)
         to[..., put : put + 32].view(np.uint16)[...] = half.transpose(0, 2, 1)

@@ -1,7 +1,8 @@
-"""The micro-kernels of the CPU's Cube: tile-level functions as LLVM text, one per ISA and element type.
+"""The micro-kernels of the CPU's Cube: tile-level functions as LLVM text, one per ISA and element
+type.
 
-Each generator returns a `Micro`: an internal function to append to a module (`module_text` joins several)
-and call by name. Their docstrings are the contracts of the generated functions.
+Each generator returns a `Micro`: an internal function to append to a module (`module_text` joins
+several) and call by name. Their docstrings are the contracts of the generated functions.
 """
 
 from terrazzo.targets.cpu.micro_base import Micro, module_text

@@ -1,4 +1,5 @@
-"""What the micro-kernel generators share: their result, vectors of any width, and the loop over tiles."""
+"""What the micro-kernel generators share: their result, vectors of any width, and the loop over
+tiles."""
 
 from __future__ import annotations
 
@@ -12,8 +13,8 @@ Call = Callable[[Function, int, int, str, str], None]
 
 @dataclass(frozen=True)
 class Micro:
-    """A micro-kernel as LLVM text: `text` defines the internal function `name` (and its tiles), `decls`
-    are the intrinsics it declares. Equal arguments give equal text."""
+    """A micro-kernel as LLVM text: `text` defines the internal function `name` (and its tiles),
+    `decls` are the intrinsics it declares. Equal arguments give equal text."""
 
     name: str
     text: str
@@ -50,15 +51,18 @@ def prefetch(f: Function, p: str) -> None:
 
 
 def half_to_float(f: Function, native: bool, lanes: int, bits: str) -> str:
-    """<lanes x i16> f16 patterns -> f32, exact. Without an instruction for it, by integer steps: shift
-    exponent and mantissa into place and rescale (2^112 mends the exponent bias, subnormals included)."""
+    """<lanes x i16> f16 patterns -> f32, exact. Without an instruction for it, by integer steps:
+    shift exponent and mantissa into place and rescale (2^112 mends the exponent bias, subnormals
+    included)."""
     vi, vf = f"<{lanes} x i32>", f"<{lanes} x float>"
     if native:
         half = f.op(f"bitcast <{lanes} x i16> {bits} to <{lanes} x half>")
         return f.op(f"fpext <{lanes} x half> {half} to {vf}")
     wide = f.op(f"zext <{lanes} x i16> {bits} to {vi}")
     magnitude = f.op(f"shl {vi} {f.op(f'and {vi} {wide}, splat (i32 32767)')}, splat (i32 13)")
-    scaled = f.op(f"fmul {vf} {f.op(f'bitcast {vi} {magnitude} to {vf}')}, splat (float 0x46F0000000000000)")
+    scaled = f.op(
+        f"fmul {vf} {f.op(f'bitcast {vi} {magnitude} to {vf}')}, splat (float 0x46F0000000000000)"
+    )
     special = f.op(f"icmp uge {vi} {magnitude}, splat (i32 {0x7C00 << 13})")
     infinite = f.op(f"or {vi} {magnitude}, splat (i32 {0x7F800000})")
     number = f.op(f"bitcast {vf} {scaled} to {vi}")
@@ -70,8 +74,9 @@ def half_to_float(f: Function, native: bool, lanes: int, bits: str) -> str:
 def cover(f: Function, tiles: Sequence[tuple[int, int]], call: Call) -> None:
     """Covers M rows x N columns (arguments %M, %N of f) with register tiles, most rows first.
 
-    `call(f, rows, panels, i, p)` handles rows i.. and panels p.. of a (rows, panels) tile. Panels run
-    outside, so that a panel stays in L1 while the rows go by; left-over panels take one-panel tiles.
+    `call(f, rows, panels, i, p)` handles rows i.. and panels p.. of a (rows, panels) tile. Panels
+    run outside, so that a panel stays in L1 while the rows go by; left-over panels take one-panel
+    tiles.
     """
     count = f.cdiv("%N", 16)
     i = "0"
@@ -95,6 +100,7 @@ def widths(tiles: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def start_value(f: Function, lanes: int, p: str) -> str:
-    """What a chain starts from: 0 if %first, else what is at p (which is writable, hence readable)."""
+    """What a chain starts from: 0 if %first, else what is at p (which is writable, hence
+    readable)."""
     v = f"<{lanes} x float>"
     return f.op(f"select i1 %first, {v} zeroinitializer, {v} {f.load(v, p, 4)}")

@@ -11,11 +11,12 @@ from terrazzo.targets.cpu.micro_base import Micro, finish, half_to_float, splat
 
 
 def decode_panel(isa: Isa, fmt: Format) -> Micro:
-    """void (ptr panel, ptr out, i64 k0, i64 K): rows k0 .. k0+K of one p16 panel as f32 [K][16] (a panel
-    of `dot_f32` with ldb 16). k0 and K are multiples of the format's group. Values as `formats.decode`."""
+    """void (ptr panel, ptr out, i64 k0, i64 K): rows k0 .. k0+K of one p16 panel as f32 [K][16] (a
+    panel of `dot_f32` with ldb 16). k0 and K are multiples of the format's group. Values as
+    `formats.decode`."""
     lay = P16S[fmt.name]
-    f = Function(f"decode_panel_{fmt.name}_{isa.name}",
-                 [("ptr", "panel"), ("ptr", "out"), ("i64", "k0"), ("i64", "K")], linkage="internal")  # fmt: skip
+    args = [("ptr", "panel"), ("ptr", "out"), ("i64", "k0"), ("i64", "K")]
+    f = Function(f"decode_panel_{fmt.name}_{isa.name}", args, linkage="internal")
     first = f.op("lshr i64 %k0, 5")
 
     def group(g: str, _: list[str]) -> None:
@@ -27,7 +28,11 @@ def decode_panel(isa: Isa, fmt: Format) -> Micro:
         for chunk in range(8):
             for b in range(4):
                 word = f.load("<16 x i32>", f.gep(codes, _chunk(lay, chunk)), 32)
-                top = f.load("<16 x i32>", f.gep(codes, 256 + 64 * (chunk >> 1 & 1)), 32) if lay.sub else ""
+                top = (
+                    f.load("<16 x i32>", f.gep(codes, 256 + 64 * (chunk >> 1 & 1)), 32)
+                    if lay.sub
+                    else ""
+                )
                 code = _code(f, lay, fmt, 16, word, top, chunk, b)
                 value = _value(f, 16, code, scale[chunk >> 2], low)
                 f.store("<16 x float>", value, f.gep(out, (4 * chunk + b) * 16, "float"), 4)
@@ -38,8 +43,8 @@ def decode_panel(isa: Isa, fmt: Format) -> Micro:
 
 
 def decode_row(isa: Isa, fmt: Format) -> Micro:
-    """void (ptr base, i64 panel, i64 n, ptr out, i64 K): row n of a p16 matrix (panels `panel` bytes
-    apart) as f32 [K]; K a multiple of the format's group. Values as `formats.decode`."""
+    """void (ptr base, i64 panel, i64 n, ptr out, i64 K): row n of a p16 matrix (panels `panel`
+    bytes apart) as f32 [K]; K a multiple of the format's group. Values as `formats.decode`."""
     lay = P16S[fmt.name]
     f = Function(f"decode_row_{fmt.name}_{isa.name}",
                  [("ptr", "base"), ("i64", "panel"), ("i64", "n"), ("ptr", "out"), ("i64", "K")],
@@ -85,7 +90,8 @@ def _bytes(f: Function, p: str) -> str:
 
 def _scales(f: Function, isa: Isa, lay: P16, fmt: Format, block: str, group: str, lanes: int,
             splat_lane: bool) -> tuple[list[str], str]:  # fmt: skip
-    """([scale of k 0..15, of k 16..31], min or ""): of 16 lanes, or of the lane pointed at in every lane."""
+    """([scale of k 0..15, of k 16..31], min or ""): of 16 lanes, or of the lane pointed at in every
+    lane."""
     v = f"<{lanes} x float>"
 
     def half(offset: int) -> str:
@@ -103,17 +109,25 @@ def _scales(f: Function, isa: Isa, lay: P16, fmt: Format, block: str, group: str
     out = []
     for h in range(2):
         p = f.gep(group, lay.sub + 16 * h)
-        raw = splat(f, lanes, "i8", f.load("i8", p, 1)) if splat_lane else f.load(f"<{lanes} x i8>", p, 16)
+        raw = (
+            splat(f, lanes, "i8", f.load("i8", p, 1))
+            if splat_lane
+            else f.load(f"<{lanes} x i8>", p, 16)
+        )
         wide = f.op(f"sext <{lanes} x i8> {raw} to <{lanes} x i32>")
         out.append(f.op(f"fmul {v} {scale}, {f.op(f'sitofp <{lanes} x i32> {wide} to {v}')}"))
     return out, low
 
 
-def _code(f: Function, lay: P16, fmt: Format, lanes: int, word: str, top: str, chunk: int, b: int) -> str:
+def _code(
+    f: Function, lay: P16, fmt: Format, lanes: int, word: str, top: str, chunk: int, b: int
+) -> str:
     """<lanes x i32> code + bias: from byte b of each lane of the code words."""
     vi = f"<{lanes} x i32>"
     if spec(fmt).signed:
-        return f.op(f"ashr {vi} {f.op(f'shl {vi} {word}, splat (i32 {24 - 8 * b})')}, splat (i32 24)")
+        return f.op(
+            f"ashr {vi} {f.op(f'shl {vi} {word}, splat (i32 {24 - 8 * b})')}, splat (i32 24)"
+        )
     shift = 8 * b + (4 if chunk > 3 else 0)
     code = f.op(f"and {vi} {f.op(f'lshr {vi} {word}, splat (i32 {shift})')}, splat (i32 15)")
     if lay.sub is not None:
@@ -144,7 +158,10 @@ def quantize_a8(isa: Isa) -> Micro:
     def group(g: str, _: list[str]) -> None:
         p = f.gep("%x", f.mul(g, 32), "float")
         x = [f.load(vf, f.gep(p, 16 * h, "float"), 4) for h in range(2)]
-        bits = [f.op(f"and {vi} {f.op(f'bitcast {vf} {y} to {vi}')}, splat (i32 {0x7FFFFFFF})") for y in x]
+        bits = [
+            f.op(f"and {vi} {f.op(f'bitcast {vf} {y} to {vi}')}, splat (i32 {0x7FFFFFFF})")
+            for y in x
+        ]
         top = f.call(vi, "llvm.smax.v16i32", [(vi, bits[0]), (vi, bits[1])])
         amax = f.op(f"bitcast i32 {reduce('smax', top)} to float")
         large = f.op(f"fcmp uge float {amax}, {fconst(float(A8_TINY))}")  # or NaN

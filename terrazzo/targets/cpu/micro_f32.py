@@ -1,7 +1,7 @@
 """f32 dot: C = A B on register tiles, B in panels of 16 columns of f32, f16 or bf16.
 
-Goal: every element is one chain c = fma(a[i, k], b[k, j], c), k ascending, whatever M, tile or ISA, so a
-row's result never depends on its neighbours. Non-goals: packing, blocking for caches.
+Goal: every element is one chain c = fma(a[i, k], b[k, j], c), k ascending, whatever M, tile or ISA,
+so a row's result never depends on its neighbours. Non-goals: packing, blocking for caches.
 """
 
 from __future__ import annotations
@@ -26,12 +26,14 @@ _ARGS = [("ptr", "a"), ("i64", "lda"), ("ptr", "b"), ("i64", "panel"), ("i64", "
 
 
 def dot_f32(isa: Isa, b_dtype: DType) -> Micro:
-    """void (ptr a, i64 lda, ptr b, i64 panel, i64 ldb, ptr c, i64 ldc, i64 M, i64 N, i64 K, i1 first)
+    """void (ptr a, i64 lda, ptr b, i64 panel, i64 ldb, ptr c, i64 ldc, i64 M, i64 N, i64 K, i1
+    first)
 
-    C[M, up16(N)] = (first ? 0 : C) + A[M, K] B[K, N]. a: f32, row i at a + 4 * i * lda bytes. b: panel p
-    (columns 16p..16p+15, all 16 readable) at b + p * panel bytes, its row k at + k * ldb elements of
-    `b_dtype` (f32, f16 or bf16; aligned to its element). c: f32, row i at c + 4 * i * ldc; columns up to
-    up16(N) are written. K may be 0. Reads no A row past M and no panel past N.
+    C[M, up16(N)] = (first ? 0 : C) + A[M, K] B[K, N]. a: f32, row i at a + 4 * i * lda bytes. b:
+    panel p (columns 16p..16p+15, all 16 readable) at b + p * panel bytes, its row k at + k * ldb
+    elements of `b_dtype` (f32, f16 or bf16; aligned to its element). c: f32, row i at
+    c + 4 * i * ldc; columns up to up16(N) are written. K may be 0. Reads no A row past M and no
+    panel past N.
     """
     symbol = f"dot_f32_{b_dtype.name}_{isa.name}"
     tiles = {t: _tile(isa, b_dtype, symbol, *t) for t in widths(isa.f32_tiles)}
@@ -43,7 +45,8 @@ def dot_f32(isa: Isa, b_dtype: DType) -> Micro:
         b = f.gep("%b", f.mul(p, "%panel"))
         c = f.gep("%c", f.add(f.mul(i, "%ldc"), f.mul(p, 16)), "float")
         f.call("void", tiles[rows, wide].name,
-               [("ptr", a), ("i64", "%lda"), ("ptr", b), ("i64", "%panel"), ("i64", "%ldb"), ("ptr", c),
+               [("ptr", a), ("i64", "%lda"), ("ptr", b), ("i64", "%panel"), ("i64", "%ldb"), ("ptr",
+               c),
                 ("i64", "%ldc"), ("i64", "%K"), ("i1", "%first")])  # fmt: skip
 
     cover(f, isa.f32_tiles, call)
@@ -55,12 +58,16 @@ def _tile(isa: Isa, dtype: DType, symbol: str, rows: int, wide: int) -> Function
     """One register tile: rows x (wide panels), the whole K."""
     lanes, parts = isa.lanes, 16 // isa.lanes
     v = f"<{lanes} x float>"
-    f = Function(f"{symbol}_{rows}x{wide}", [*_ARGS, ("i64", "K"), ("i1", "first")], linkage="internal")
+    f = Function(
+        f"{symbol}_{rows}x{wide}", [*_ARGS, ("i64", "K"), ("i1", "first")], linkage="internal"
+    )
     a = [f.gep("%a", f.mul("%lda", i), "float") for i in range(rows)]
     b = [f.gep("%b", f.mul("%panel", j)) for j in range(wide)]
     c = [f.gep("%c", f.mul("%ldc", i), "float") for i in range(rows)]
     columns = [(j, p) for j in range(wide) for p in range(parts)]
-    at = {(i, j, p): f.gep(c[i], 16 * j + lanes * p, "float") for i in range(rows) for j, p in columns}
+    at = {
+        (i, j, p): f.gep(c[i], 16 * j + lanes * p, "float") for i in range(rows) for j, p in columns
+    }
     start = [(v, start_value(f, lanes, q)) for q in at.values()]
 
     def body(steps: int):
@@ -70,7 +77,9 @@ def _tile(isa: Isa, dtype: DType, symbol: str, rows: int, wide: int) -> Function
                 row = f.mul(f.add(k, u), f"%{'ldb'}")
                 size = dtype.bytes
                 bv = {
-                    (j, p): _columns(f, isa, dtype, f.gep(f.gep(b[j], f.mul(row, size)), lanes * p * size))
+                    (j, p): _columns(
+                        f, isa, dtype, f.gep(f.gep(b[j], f.mul(row, size)), lanes * p * size)
+                    )
                     for j, p in columns
                 }
                 for i in range(rows):

@@ -1,7 +1,7 @@
 """Sums of products of bytes, u8 or i8 weights times i8 activations: what each ISA has for it.
 
-One class an instruction family, all with the interface of `IntDot`; all exact for every input that our
-formats have, so what they return is the same.
+One class an instruction family, all with the interface of `IntDot`; all exact for every input that
+our formats have, so what they return is the same.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ _BIAS = {"q8_0": 128, "q6_k": 32}  # what makes the format's signed codes unsign
 
 
 class IntDot(Protocol):
-    """Sums of products of 4 neighbouring bytes, in 32-bit lanes; exact for every input our formats have.
+    """Sums of products of 4 neighbouring bytes, in 32-bit lanes; exact for every input our formats
+    have.
 
     `sum_type`: of the running sums. `biased`: `mac` sums biased codes.
     """
@@ -35,7 +36,8 @@ class IntDot(Protocol):
     def mac(self, f: Function, acc: str, w: list[str], a: list[str]) -> str: ...
 
     def unbias(self, f: Function, acc: str, a: list[str]) -> str:
-        """If `biased`: what `total` has to take off, summed over the activations that went into `mac`."""
+        """If `biased`: what `total` has to take off, summed over the activations that went into
+        `mac`."""
         ...
 
     def total(self, f: Function, acc: str, off: str | None, sub: str | None) -> str:
@@ -76,8 +78,8 @@ class Vnni:
 
 
 class Maddubs:
-    """vpmaddubsw on 32 bytes. Its i16 pair sums saturate, so signed codes go in as |w| times a with w's
-    sign, and i16 sums run only as far as they cannot overflow: a whole group of 4-bit codes
+    """vpmaddubsw on 32 bytes. Its i16 pair sums saturate, so signed codes go in as |w| times a with
+    w's sign, and i16 sums run only as far as they cannot overflow: a whole group of 4-bit codes
     (16 * 15 * 127 < 2^15), 16 values of q6_k (8 * 32 * 127), one step of q8_0 (2 * 128 * 127)."""
 
     def __init__(self, name: str) -> None:
@@ -100,8 +102,12 @@ class Maddubs:
         u, s = w[0], a[0]
         if self.signed:
             u = w[1]
-            s = f.call("<32 x i8>", "llvm.x86.avx2.psign.b", [("<32 x i8>", s), ("<32 x i8>", w[0])])
-        out = f.call("<16 x i16>", "llvm.x86.avx2.pmadd.ub.sw", [("<32 x i8>", u), ("<32 x i8>", s)])
+            s = f.call(
+                "<32 x i8>", "llvm.x86.avx2.psign.b", [("<32 x i8>", s), ("<32 x i8>", w[0])]
+            )
+        out = f.call(
+            "<16 x i16>", "llvm.x86.avx2.pmadd.ub.sw", [("<32 x i8>", u), ("<32 x i8>", s)]
+        )
         if self.name == "q8_0":
             out = self._pairs(f, out, "splat (i16 1)")
         return f.op(f"add {self.sum_type} {acc}, {out}")
@@ -144,7 +150,11 @@ class Plain:
             return [f.op(f"ashr {self.vi} {x}, splat (i32 24)") for x in high]
         low = [f.op(f"lshr {self.vi} {codes}, splat (i32 {8 * b})") for b in range(4)]
         out = [f.op(f"and {self.vi} {x}, splat (i32 255)") for x in low]
-        return [f.op(f"sub {self.vi} {x}, splat (i32 32)") for x in out] if self.name == "q6_k" else out
+        return (
+            [f.op(f"sub {self.vi} {x}, splat (i32 32)") for x in out]
+            if self.name == "q6_k"
+            else out
+        )
 
     def mac(self, f: Function, acc: str, w: list[str], a: list[str]) -> str:
         for x, y in zip(w, a, strict=True):

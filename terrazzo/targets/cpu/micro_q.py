@@ -1,10 +1,12 @@
 """Low-bit dot: i8 activations (a8 rows) times packed weights (p16 panels), on register tiles.
 
 Per element and group of 32 k, groups ascending, whatever M, tile or ISA:
-    idot = exact integer sum of code * q           (q6_k: of subscale * (code - 32) * q; all below 2^24)
-    s    = f32(weight scale * activation scale)    one rounding
+    idot = exact integer sum of code * q
+           (q6_k: of subscale * (code - 32) * q; all are below 2^24)
+    s    = f32(weight scale * activation scale)        one rounding
     acc  = fma(f32(idot), s, acc)
-    q4_0, q4_1: acc = fma(m, activation sum, acc)  m = weight min; for q4_0 m = -8 * weight scale, exact
+    acc  = fma(m, activation sum, acc)                 q4_1: m = weight min;
+                                                       q4_0: m = -8 * weight scale, exact
 so results are bitwise the same on every ISA, and a row's never depend on its neighbours.
 
 What differs between ISAs is how u8 x i8 products are summed: `micro_int.py`.
@@ -36,14 +38,15 @@ _ARGS = [("ptr", "a"), ("i64", "stride"), ("i64", "scales"), ("i64", "sums"), ("
 
 
 def dot_q(isa: Isa, fmt: Format) -> Micro:
-    """void (ptr a, i64 stride, i64 scales, i64 sums, ptr w, i64 panel, ptr c, i64 ldc, i64 M, i64 N,
-             i64 K, i1 first)
+    """void (ptr a, i64 stride, i64 scales, i64 sums, ptr w, i64 panel, ptr c, i64 ldc, i64 M,
+    i64 N, i64 K, i1 first)
 
-    C[M, up16(N)] = (first ? 0 : C) + A[M, K] W[N, K]^T. a: row i's bytes q at a + i * stride, its group
-    scales at + scales, its sums at + sums (byte offsets from the row's q; so a K range that starts at k0
-    is a + k0, scales - k0 + k0 / 8, sums - k0 + k0 / 8). w: p16 panel p at w + p * panel bytes (the range's
-    first group; aligned to 32). c: f32, row i at c + 4 * i * ldc. K and the start of a range are multiples
-    of the format's group; K may be 0. Splitting K into ranges does not change a bit of the result.
+    C[M, up16(N)] = (first ? 0 : C) + A[M, K] W[N, K]^T. a: row i's bytes q at a + i * stride, its
+    group scales at + scales, its sums at + sums: byte offsets from the row's q, so a K range that
+    starts at k0 is a + k0, scales - k0 + k0 / 8, sums - k0 + k0 / 8. w: p16 panel p at w + p *
+    panel bytes (the range's first group; aligned to 32). c: f32, row i at c + 4 * i * ldc; columns up to
+    up16(N) are written. K and the start of a range are multiples of the format's group; K may be 0.
+    Splitting K into ranges does not change a bit of the result.
     """
     symbol = f"dot_q_{fmt.name}_{isa.name}"
     tiles = {t: _tile(isa, fmt.name, symbol, *t) for t in widths(isa.int_tiles)}
@@ -69,11 +72,15 @@ def _tile(isa: Isa, name: str, symbol: str, rows: int, wide: int) -> Function:
     """One register tile: rows tokens x (wide panels), all groups."""
     lay, lanes = P16S[name], isa.int_lanes
     v = f"<{lanes} x float>"
-    f = Function(f"{symbol}_{rows}x{wide}", [*_ARGS, ("i64", "G"), ("i1", "first")], linkage="internal")
+    f = Function(
+        f"{symbol}_{rows}x{wide}", [*_ARGS, ("i64", "G"), ("i1", "first")], linkage="internal"
+    )
     a = [f.gep("%a", f.mul("%stride", t)) for t in range(rows)]
     w = [f.gep("%w", f.mul("%panel", r)) for r in range(wide)]
     c = [f.gep("%c", f.mul("%ldc", t), "float") for t in range(rows)]
-    columns = [(r, lanes * p) for r in range(wide) for p in range(16 // lanes)]  # (panel, first lane)
+    columns = [
+        (r, lanes * p) for r in range(wide) for p in range(16 // lanes)
+    ]  # (panel, first lane)
     at = {(t, *x): f.gep(c[t], 16 * x[0] + x[1], "float") for t in range(rows) for x in columns}
     start = [(v, start_value(f, lanes, q)) for q in at.values()]
     done = f.loop("0", "%G", 1, start, _group(f, isa, name, lay, a, w, columns))
@@ -126,10 +133,11 @@ def _group(f: Function, isa: Isa, name: str, lay: P16, a: list[str], w: list[str
 
 def _integer(f: Function, dot: IntDot, lay: P16, lanes: int, q: list[str], groups: list[str],
              columns: list[tuple[int, int]]) -> dict[tuple[int, int, int], str]:  # fmt: skip
-    """The integer part of a group: {(token, panel, lane): <lanes x i32>}; with subscales half by half.
+    """The integer part of a group: {(token, panel, lane): <lanes x i32>}; with subscales half by
+    half.
 
-    Loops of 2 or 4 trips on purpose: unrolled, the code generator moves everything across everything
-    and the sums live on the stack (measured: 2 to 3 times slower on AVX2).
+    Loops of 2 or 4 trips on purpose: unrolled, the code generator moves everything across
+    everything and the sums live on the stack (measured: 2 to 3 times slower on AVX2).
     """
     vi = f"<{lanes} x i32>"
     if lay.sub is None:
