@@ -44,8 +44,9 @@ def dot_q(isa: Isa, fmt: Format) -> Micro:
     C[M, up16(N)] = (first ? 0 : C) + A[M, K] W[N, K]^T. a: row i's bytes q at a + i * stride, its
     group scales at + scales, its sums at + sums: byte offsets from the row's q, so a K range that
     starts at k0 is a + k0, scales - k0 + k0 / 8, sums - k0 + k0 / 8. w: p16 panel p at w + p *
-    panel bytes (the range's first group; aligned to 32). c: f32, row i at c + 4 * i * ldc; columns up to
-    up16(N) are written. K and the start of a range are multiples of the format's group; K may be 0.
+    panel bytes (the range's first group; aligned to 32). c: f32, row i at c + 4 * i * ldc; columns
+    up to up16(N) are written. K and the start of a range are multiples of the format's group; K may
+    be 0.
     Splitting K into ranges does not change a bit of the result.
     """
     symbol = f"dot_q_{fmt.name}_{isa.name}"
