@@ -47,9 +47,9 @@ def run(
     """Execute `kernel`, writing its outputs into `tensors` in place.
 
     `check` finds reads of elements that nobody wrote, division of integers by zero and shifts past the
-    word. A parameter the kernel stores to counts as uninitialised when it starts, every other one as
-    initialised; `initialised` says otherwise by name: True, False or a boolean mask of the tensor's shape
-    (of `data`'s shape if packed). Raises ArgumentError for arguments that do not fit the signature,
+    word. A parameter whose first access in the kernel's text is a store counts as uninitialised when it
+    starts, every other one as initialised; `initialised` says otherwise by name: True, False or a boolean
+    mask of the tensor's shape (of `data`'s shape if packed). Raises ArgumentError for arguments that do not fit the signature,
     KernelError (with the source position) for a fault inside the kernel.
     """
     dims = bind_dims(kernel, tensors)

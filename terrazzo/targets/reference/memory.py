@@ -1,7 +1,8 @@
 """Global memory of one launch: binds parameters, loads and stores tiles, checks every access.
 
 An access outside a parameter's bounds is always an error. With `check` on, each parameter also has a
-boolean shadow (True = initialised): a load that meets an element never written is an error.
+boolean shadow (True = initialised): a load that meets an element never written is an error. A parameter
+that the kernel's text stores to before it loads from it starts out uninitialised, every other initialised.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ import numpy as np
 
 from terrazzo.errors import ArgumentError
 from terrazzo.ir import formats
-from terrazzo.ir.ops import Index, Kernel, Load, Loc, Param, Store
+from terrazzo.ir.graph import index_axes, walk
+from terrazzo.ir.ops import Kernel, Load, Loc, Param, Store
 from terrazzo.ir.packed import Packed
 from terrazzo.ir.types import Format, Value
 from terrazzo.targets.reference.faults import fault
@@ -101,18 +103,17 @@ class Memory:
         self.value_of = value_of
         self.shadow: dict[str, Array] = {}
         if check:
-            stored = kernel.stored()
-            for p in kernel.params:
-                if not p.tensor:
-                    continue
-                known = initialised.get(p.name, p.name not in stored)
-                self.shadow[p.name] = _shadow(tensors[p.name], known)
+            access = [s for s in walk(kernel.body) if isinstance(s, Load | Store)]
+            for name in {s.param for s in access if isinstance(s, Load)}:
+                kinds = [isinstance(s, Load) for s in access if s.param == name]
+                if name in initialised or not all(kinds):  # else nothing of it can be uninitialised
+                    self.shadow[name] = _shadow(tensors[name], initialised.get(name, kinds[0]))
 
     def load(self, s: Load) -> Tile:
         """The tile that `s` reads; raises KernelError out of bounds or on uninitialised elements."""
         t, param = self.tensors[s.param], self.kernel.param(s.param)
         data = t.data if isinstance(t, Packed) else t
-        where = self._resolve(s.index, param, t, s.loc, "load of")
+        where = self._resolve(s, param, t, "load of")
         if (shadow := self.shadow.get(s.param)) is not None and not shadow[where].all():
             self._uninitialised(s, shadow, where)
         tile = np.array(data[where])
@@ -123,19 +124,20 @@ class Memory:
     def store(self, s: Store, value: Tile, axes: tuple[str, ...]) -> None:
         """Write `value`, whose axes are `axes`, broadcast by name over the axes of the index."""
         t, param = self.tensors[s.param], self.kernel.param(s.param)
-        where = self._resolve(s.index, param, t, s.loc, "store to")
+        where = self._resolve(s, param, t, "store to")
         array = value.data if isinstance(value, PackedTile) else value
-        (t.data if isinstance(t, Packed) else t)[where] = by_name(array, axes, index_axes(s.index))
+        (t.data if isinstance(t, Packed) else t)[where] = by_name(array, axes, index_axes(s))
         if (shadow := self.shadow.get(s.param)) is not None:
             shadow[where] = True
 
     def _resolve(
-        self, index: tuple[Index, ...], p: Param, t: Array | Packed, loc: Loc | None, what: str
+        self, s: Load | Store, p: Param, t: Array | Packed, what: str
     ) -> tuple[Array | slice | int, ...]:
         """The NumPy index of the entries, each checked against its dimension."""
+        loc = s.loc
         out: list[Array | slice | int] = []
         what = f"{what} `{p.name}`"
-        for d, (entry, dim, bound) in enumerate(zip(index, p.dims, t.shape, strict=True)):
+        for d, (entry, dim, bound) in enumerate(zip(s.index, p.dims, t.shape, strict=True)):
             row_of = t if isinstance(t, Packed) and d == len(t.shape) - 1 else None
             if isinstance(entry, Value):
                 if row_of is not None:
@@ -156,16 +158,14 @@ class Memory:
                 )
             out.append(slice(lo, hi) if row_of is None else _row_bytes(row_of, lo, hi, loc, what))
         if any(isinstance(e, Array) for e in out):
-            return self._mesh(index, out)
+            return self._mesh(s, out)
         return tuple(out)
 
-    def _mesh(
-        self, index: tuple[Index, ...], out: list[Array | slice | int]
-    ) -> tuple[Array | int, ...]:
+    def _mesh(self, s: Load | Store, out: list[Array | slice | int]) -> tuple[Array | int, ...]:
         """All entries as index arrays that broadcast, by axis name, to the axes of the whole index."""
-        axes = index_axes(index)
+        axes = index_axes(s)
         mesh: list[Array | int] = []
-        for entry, i in zip(index, out, strict=True):
+        for entry, i in zip(s.index, out, strict=True):
             own = entry.axes if isinstance(entry, Value) else (entry.axis,)
             points = np.arange(i.start, i.stop) if isinstance(i, slice) else i
             mesh.append(by_name(points, own, axes) if isinstance(points, Array) else points)
@@ -183,15 +183,6 @@ class Memory:
             f"written, first `{s.param}[{first}]`",
             "store them in an earlier grid of the kernel, or pass initialised memory",
         )
-
-
-def index_axes(index: tuple[Index, ...]) -> tuple[str, ...]:
-    """Axes of the tile an index selects, in order of first appearance."""
-    axes: dict[str, None] = {}
-    for entry in index:
-        for a in entry.axes if isinstance(entry, Value) else (entry.axis,):
-            axes[a] = None
-    return tuple(axes)
 
 
 def by_name(x: Array, axes: tuple[str, ...], over: tuple[str, ...]) -> Array:

@@ -1,0 +1,159 @@
+"""From logits to a token: penalties, temperature, top-k, top-p and min-p, and a reproducible draw.
+
+Thresholds are found exactly and without sorting: the value sought is built bit by bit from the top, in an
+integer form whose order is that of the floats. Ties with a threshold are kept, so the candidates never
+depend on the order of the vocabulary. Rows are independent: a sequence's token is the same in any batch.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import terrazzo.lang as tz
+from terrazzo.kernels.random import exponential, philox
+
+rows, dim, seqs, vocab, recent, two = tz.dims("rows dim seqs vocab recent two")
+T = tz.dtypes("T", tz.f32, tz.f16, tz.bf16)
+
+COLD = 1e-6  # temperatures up to this take the most likely token
+LEAST = 2.0**-126  # smaller weights (relative to the most likely token's) are never drawn
+
+
+def ordered(x: Any) -> Any:
+    """f32 to u32 with the same order; -0 and +0 are equal, NaN is out of place."""
+    bits = tz.bitcast(x + 0.0, tz.u32)
+    return tz.where(bits >= 0x80000000, ~bits, bits | 0x80000000)
+
+
+@tz.kernel(aliases=[("out", "x")])
+def softmax(x: tz.gm[T, rows, dim], out: tz.gm[T, rows, dim], scale: tz.f32, ROWS: tz.const = 4):
+    """out = exp(scale · x) / Σ exp(scale · x) along dim, in f32."""
+    for r in tz.grid(rows, step=ROWS):
+        t = tz.load(x[r], space=tz.UB).to(tz.f32) * scale
+        e = tz.exp(t - tz.max(t, axis=dim))
+        out[r] = (e / tz.sum(e, axis=dim)).to(T)
+
+
+@tz.kernel
+def argmax(logits: tz.gm[tz.f32, seqs, vocab], out: tz.gm[tz.i32, seqs], BLOCK: tz.const = 4096):
+    """out = the index of the largest logit of a row, the lowest one of equals."""
+    for s in tz.grid(seqs):
+        best, token = tz.full(float("-inf")), tz.full(0, dtype=tz.i32)
+        for j in tz.loop(vocab, step=BLOCK):
+            x = tz.load(logits[s, j], space=tz.UB)
+            m = tz.max(x, axis=j)
+            token = tz.where(m > best, tz.argmax(x, axis=j), token)
+            best = tz.maximum(best, m)
+        out[s] = token
+
+
+@tz.kernel
+def repeat_penalty(
+    logits: tz.gm[tz.f32, seqs, vocab],
+    ids: tz.gm[tz.i32, seqs, recent],
+    count: tz.gm[tz.i32, seqs],
+    penalty: tz.gm[tz.f32, seqs],
+    BLOCK: tz.const = 64,
+):
+    """In place: a positive logit of each of the first `count` ids is divided by the penalty, another
+    multiplied (Keskar et al., 2019). The ids of a row are distinct."""
+    for s in tz.grid(seqs):
+        by = tz.load(penalty[s])
+        for j in tz.loop(0, count[s], of=recent, step=BLOCK):
+            token = tz.load(ids[s, j])
+            x = tz.load(logits[s, token])
+            logits[s, token] = tz.where(x > 0.0, x / by, x * by)
+
+
+@tz.kernel
+def candidates(
+    logits: tz.gm[tz.f32, seqs, vocab],
+    temperature: tz.gm[tz.f32, seqs],
+    top_k: tz.gm[tz.i32, seqs],
+    top_p: tz.gm[tz.f32, seqs],
+    min_p: tz.gm[tz.f32, seqs],
+    weight: tz.gm[tz.f32, seqs, vocab],
+    BLOCK: tz.const = 4096,
+):
+    """weight = exp((logit - the row's largest) / temperature) of tokens that may be drawn, 0 of others.
+
+    A token may be drawn if it is among the top_k largest (0: all); if it is among the fewest likeliest of
+    those whose weights add up to at least top_p of the sum (1: all); and if its weight is at least min_p
+    (0: all), the likeliest token's being 1. The likeliest always may. At a temperature of up to 1e-6 it is
+    the only one, the lowest index of equals. Logits are finite or -inf.
+    """
+    for s in tz.grid(seqs):
+        best, first = tz.full(float("-inf")), tz.full(0, dtype=tz.i32)
+        for j in tz.loop(vocab, step=BLOCK):
+            x = tz.load(logits[s, j], space=tz.UB)
+            m = tz.max(x, axis=j)
+            first = tz.where(m > best, tz.argmax(x, axis=j), first)
+            best = tz.maximum(best, m)
+        t, k, p = tz.load(temperature[s]), tz.load(top_k[s]), tz.load(top_p[s])
+        hot = t > COLD
+
+        # The largest `cut` that at least k logits reach; all of its 32 bits, or none if there is no k.
+        cut = tz.full(0, dtype=tz.u32)
+        for b in tz.loop(tz.where(hot & (k > 0) & (k < vocab), 32, 0)):
+            trial = cut | (tz.full(0x80000000, dtype=tz.u32) >> b.to(tz.u32))
+            reach = tz.full(0, dtype=tz.i32)
+            for j in tz.loop(vocab, step=BLOCK):
+                x = tz.load(logits[s, j], space=tz.UB)
+                reach += tz.sum((ordered(x) >= trial).to(tz.i32), axis=j)
+            cut = tz.where(reach >= k, trial, cut)
+
+        heat = tz.where(hot, 1.0 / t, 0.0)
+        total = tz.full(0.0)
+        for j in tz.loop(vocab, step=BLOCK):
+            x = tz.load(logits[s, j], space=tz.UB)
+            e = tz.where(ordered(x) >= cut, tz.exp((x - best) * heat), 0.0)
+            e = tz.where(hot, e, (tz.index(j) == first).to(tz.f32))
+            weight[s, j] = e
+            total += tz.sum(e, axis=j)
+
+        # The largest `cut` that weights of enough sum reach. They are in [0, 1]: bits up to 0x3F800000.
+        cut = tz.full(0, dtype=tz.u32)
+        for b in tz.loop(tz.where(hot & (p < 1.0), 30, 0)):
+            trial = cut | (tz.full(0x20000000, dtype=tz.u32) >> b.to(tz.u32))
+            mass = tz.full(0.0)
+            for j in tz.loop(vocab, step=BLOCK):
+                e = tz.load(weight[s, j], space=tz.UB)
+                mass += tz.sum(tz.where(tz.bitcast(e, tz.u32) >= trial, e, 0.0), axis=j)
+            cut = tz.where(mass >= p * total, trial, cut)
+
+        bound = tz.maximum(tz.maximum(tz.bitcast(cut, tz.f32), min_p[s]), LEAST)
+        bound = tz.minimum(bound, 1.0)
+        for j in tz.loop(vocab, step=BLOCK):
+            e = tz.load(weight[s, j], space=tz.UB)
+            weight[s, j] = tz.where(e >= bound, e, 0.0)
+
+
+@tz.kernel
+def draw(
+    weight: tz.gm[tz.f32, seqs, vocab],
+    seed: tz.gm[tz.u32, seqs, two],
+    position: tz.gm[tz.i32, seqs],
+    out: tz.gm[tz.i32, seqs],
+    BLOCK: tz.const = 512,
+):
+    """out = a token with probability weight / Σ weight, by the Gumbel-max rule (Maddison et al., 2014).
+
+    The token with the largest weight / E wins, E exponentially distributed: the rule in its ratio form.
+    E is made from Philox with key seed[s] and counter (token, position[s], 0, 0). `two` is 2.
+    """
+    for s in tz.grid(seqs):
+        k0, k1, at = tz.load(seed[s, 0]), tz.load(seed[s, 1]), position[s].to(tz.u32)
+        zero = tz.full(0, dtype=tz.u32)
+        best, token = tz.full(-1.0), tz.full(0, dtype=tz.i32)
+        for i in tz.loop(vocab, step=BLOCK):
+            live = (
+                tz.max(weight[s, i], axis=i) > 0.0
+            )  # most blocks hold no candidate: no numbers for them
+            for j in tz.loop(i.start, tz.where(live, i.stop, i.start), of=vocab, step=BLOCK):
+                word = philox(tz.index(j).to(tz.u32), at, zero, zero, k0, k1)[0]
+                e = tz.load(weight[s, j], space=tz.UB)
+                score = tz.where(e > 0.0, e / exponential(word), -1.0)
+                m = tz.max(score, axis=j)
+                token = tz.where(m > best, tz.argmax(score, axis=j), token)
+                best = tz.maximum(best, m)
+        out[s] = token
