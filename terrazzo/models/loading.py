@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +14,7 @@ from terrazzo.models.weights import (
     Progress, format_of, joinable, matrix, matrix_bytes, row_bytes, vector,
 )  # fmt: skip
 from terrazzo.targets.cpu.layouts import ALIGN
+from terrazzo.targets.cpu.pool import private_memory
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,9 @@ class LlamaWeights:
     nbytes: int
 
 
-def rope_tables(config: LlamaConfig, factors: np.ndarray | None, positions: int) -> tuple[np.ndarray, np.ndarray]:
+def rope_tables(
+    config: LlamaConfig, factors: np.ndarray | None, positions: int
+) -> tuple[np.ndarray, np.ndarray]:
     """cos, sin f32 [positions, head_dim / 2], computed in f64; pairs beyond rope_dim do not turn."""
     half = config.head_dim // 2
     pair = np.arange(half)
@@ -89,7 +93,9 @@ def load_weights(gguf: GGUF, config: LlamaConfig, memory: np.ndarray, progress: 
         p = f"blk.{n}."
         qkv = [made[x] for x in (f"{p}attn_{q}.weight" for q in "qkv") if x in made]
         biases = [optional(f"{p}attn_{q}.bias") for q in "qkv"]
-        joined = [None if biases[0] is None else np.concatenate(biases)] if len(qkv) == 1 else biases  # type: ignore[arg-type]
+        joined = (
+            [None if biases[0] is None else np.concatenate(biases)] if len(qkv) == 1 else biases
+        )  # type: ignore[arg-type]
         return LayerWeights(
             vector(gguf, f"{p}attn_norm.weight"), tuple(qkv), tuple(joined),
             made[f"{p}attn_output.weight"], optional(f"{p}attn_output.bias"),
@@ -110,3 +116,9 @@ def packed_bytes(gguf: GGUF, config: LlamaConfig) -> int:
     """Bytes of all matrices in the packed layout."""
     return sum(-(-matrix_bytes(gguf, g) // ALIGN) * ALIGN for g in groups(gguf, config))
 
+
+def load(gguf: GGUF, config: LlamaConfig, progress: Callable[[str, int, int], None] | None = None) -> LlamaWeights:
+    """The weights, repacked. `progress(what, done, total)` in bytes."""
+    memory = private_memory(packed_bytes(gguf, config))
+    report = None if progress is None else lambda done, total: progress("repacking weights", done, total)
+    return load_weights(gguf, config, memory, report)

@@ -1,0 +1,72 @@
+"""How to pick tokens, and when to stop."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from terrazzo.errors import OptionError
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """temperature 0 takes the likeliest token. top_k 0, top_p 1, min_p 0 and repeat_penalty 1 are off.
+    `repeat_last`: how many last tokens the penalty looks at. The same seed gives the same text."""
+
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    repeat_penalty: float = 1.0
+    repeat_last: int = 64
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        limits = {
+            "temperature": (0.0, 100.0), "top_k": (0, 2**31 - 1), "top_p": (0.0, 1.0), "min_p": (0.0, 1.0),
+            "repeat_penalty": (0.01, 100.0), "repeat_last": (0, 4096), "seed": (0, 2**64 - 1),
+        }  # fmt: skip
+        for f in fields(self):
+            low, high = limits[f.name]
+            value = getattr(self, f.name)
+            if not low <= value <= high:
+                raise OptionError(f"{f.name} is {value}", f"choose a value from {low:g} to {high:g}")
+
+    @property
+    def greedy(self) -> bool:
+        return self.temperature <= 0.0
+
+
+class StopText:
+    """Cuts a stream of text at the first of several stop strings; holds back what may begin one."""
+
+    def __init__(self, stops: tuple[str, ...]) -> None:
+        self.stops = tuple(s for s in stops if s)
+        self.held = ""
+        self.hit = False
+
+    def push(self, text: str) -> str:
+        """Text that may be shown now. After a stop string was seen, `hit` is True and nothing follows."""
+        if self.hit:
+            return ""
+        self.held += text
+        cuts = [i for i in (self.held.find(s) for s in self.stops) if i >= 0]
+        if cuts:
+            self.hit = True
+            out, self.held = self.held[: min(cuts)], ""
+            return out
+        keep = max((self._overlap(s) for s in self.stops), default=0)
+        cut = len(self.held) - keep
+        out, self.held = self.held[:cut], self.held[cut:]
+        return out
+
+    def _overlap(self, stop: str) -> int:
+        """Length of the longest end of `held` that begins `stop`."""
+        for n in range(min(len(stop) - 1, len(self.held)), 0, -1):
+            if self.held.endswith(stop[:n]):
+                return n
+        return 0
+
+    def flush(self) -> str:
+        """What was held back, at the end of the stream."""
+        out, self.held = ("", "") if self.hit else (self.held, "")
+        return out
