@@ -91,46 +91,37 @@ def repack(
     new array.
     """
     s = formats.spec(fmt)
-    lay, name = P16S[s.format.name], s.format.name
+    lay = P16S[s.format.name]
     rows = raw.reshape(n, k // s.block, s.bytes)
     out = aligned_empty(packed_bytes(fmt, n, k)) if out is None else out
     full = n // ROWS
     panel = out.reshape(panels(n), -1)
     used = panel[:, : k // s.block * lay.block].reshape(panels(n), k // s.block, lay.block)
     panel[:, k // s.block * lay.block :] = 0
-    _repack_panels(name, s, lay, rows[: full * ROWS], used[:full])
+    _repack_panels(s, lay, rows[: full * ROWS], used[:full])
     if n % ROWS:
         last = np.zeros((ROWS, k // s.block, s.bytes), np.uint8)
         last[: n % ROWS] = rows[full * ROWS :]
-        _repack_panels(name, s, lay, last, used[full:])
+        _repack_panels(s, lay, last, used[full:])
     return out
 
 
-def _repack_panels(name: str, s: formats.Spec, lay: P16, rows: np.ndarray, to: np.ndarray) -> None:
+def _repack_panels(s: formats.Spec, lay: P16, rows: np.ndarray, to: np.ndarray) -> None:
     """rows u8 [panels * 16, blocks, s.bytes] -> to u8 [panels, blocks, lay.block]."""
     p, blocks = to.shape[:2]
-    if name == "q6_k":
-        code = formats.codes(s, rows).reshape(p, ROWS, blocks, 8, 32)
+    if s.sub is not None and lay.sub is not None:
         groups = to[..., : 8 * lay.group].reshape(p, blocks, 8, lay.group)
-        low = code[..., :16] & 15 | (code[..., 16:] & 15) << 4
-        groups[..., :256] = _lanes(low, 4).reshape(p, blocks, 8, 256)
-        top = (code >> 4).reshape(
-            p, ROWS, blocks, 8, 2, 2, 2, 4
-        )  # half, pair of chunks, chunk, byte
-        high = (top[..., 0, :, 0, :] | top[..., 1, :, 0, :] << 2
-                | top[..., 0, :, 1, :] << 4 | top[..., 1, :, 1, :] << 6)  # fmt: skip
-        groups[..., 256:384] = _lanes(high.reshape(p, ROWS, blocks, 8, 8), 4).reshape(
-            p, blocks, 8, 128
-        )
-        sub = rows[..., s.sub : s.sub + 16].reshape(p, ROWS, blocks, 8, 2)  # pyright: ignore
+        for at, words in ((0, _q6_low(rows)), (256, _q6_high(rows))):
+            size = words.shape[-1]
+            lanes = words.reshape(p, ROWS, blocks, 8, size)
+            put = groups[..., at : at + 64 * size].view(np.uint32)
+            put.reshape(p, blocks, 8, size, ROWS)[...] = lanes.transpose(0, 2, 3, 4, 1)
+        sub = rows[..., s.sub : s.sub + 16].reshape(p, ROWS, blocks, 8, 2)
         groups[..., lay.sub :] = sub.transpose(0, 2, 3, 4, 1).reshape(p, blocks, 8, 32)
     else:
-        size = lay.chunks * 4
-        at = s.planes[0].offset
-        source = np.ascontiguousarray(rows[..., at : at + size])
-        words = source.view(np.uint32).reshape(p, ROWS, blocks, lay.chunks)
-        to[..., : lay.chunks * 64].view(np.uint32).reshape(p, blocks, lay.chunks, ROWS)[...] = (
-            words.transpose(0, 2, 3, 1))  # fmt: skip
+        words = _words(rows, s.planes[0].offset, lay.chunks).reshape(p, ROWS, blocks, lay.chunks)
+        put = to[..., : lay.chunks * 64].view(np.uint32).reshape(p, blocks, lay.chunks, ROWS)
+        put[...] = words.transpose(0, 2, 3, 1)
     fields = [(s.scale, lay.scale)] + (
         [(s.min, lay.min)] if s.min is not None and lay.min is not None else []
     )
@@ -139,10 +130,32 @@ def _repack_panels(name: str, s: formats.Spec, lay: P16, rows: np.ndarray, to: n
         to[..., put : put + 32].view(np.uint16)[...] = half.transpose(0, 2, 1)
 
 
-def _lanes(x: np.ndarray, width: int) -> np.ndarray:
-    """u8 [p, 16, blocks, groups, bytes] -> [p, blocks, groups, bytes / width, 16, width]."""
-    p, rows, blocks, groups, size = x.shape
-    return x.reshape(p, rows, blocks, groups, size // width, width).transpose(0, 2, 3, 4, 1, 5)
+def _words(rows: np.ndarray, at: int, count: int) -> np.ndarray:
+    """`count` 32-bit words (4 codes or more each) from byte `at` of each block."""
+    return np.ascontiguousarray(rows[..., at : at + 4 * count]).view(np.uint32)
+
+
+def _q6_low(rows: np.ndarray) -> np.ndarray:
+    """u32 [rows, blocks, 8 groups, 4]: the low nibbles in p16's pairing. In the file, byte l of
+    half h holds k = 128h + l below and k = 128h + 64 + l above."""
+    w = _words(rows, 0, 32).reshape(*rows.shape[:2], 2, 1, 2, 2, 4)  # half, -, 32 k, 16 k, word
+    below, above = np.uint32(0x0F0F0F0F), np.uint32(0xF0F0F0F0)
+    out = np.empty((*rows.shape[:2], 2, 2, 2, 4), np.uint32)  # half, 64 k, 32 k, word
+    out[..., 0, :, :] = w[..., 0, :, 0, :] & below | w[..., 0, :, 1, :] << np.uint32(4) & above
+    out[..., 1, :, :] = w[..., 0, :, 0, :] >> np.uint32(4) & below | w[..., 0, :, 1, :] & above
+    return out.reshape(*rows.shape[:2], 8, 4)
+
+
+def _q6_high(rows: np.ndarray) -> np.ndarray:
+    """u32 [rows, blocks, 8 groups, 2]: the top bit pairs. In the file, byte l of half h holds
+    those of k = 128h + l, + 32, + 64, + 96 from bit 0 up."""
+    w = _words(rows, 128, 16).reshape(*rows.shape[:2], 2, 1, 2, 2, 2)  # half, -, 16 k, chunk, 4 k
+    quarter = np.arange(0, 8, 2, dtype=np.uint32)[:, None, None, None]
+    x = w >> quarter & np.uint32(0x03030303)  # half, 32 k, 16 k, chunk, 4 k
+    low, high = x[..., 0, :, :], x[..., 1, :, :]
+    two, four, six = np.uint32(2), np.uint32(4), np.uint32(6)
+    out = low[..., 0] | high[..., 0] << two | low[..., 1] << four | high[..., 1] << six
+    return out.reshape(*rows.shape[:2], 8, 2)
 
 
 def unpack(fmt: Format | str, data: np.ndarray, n: int, k: int) -> np.ndarray:
