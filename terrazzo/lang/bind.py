@@ -183,7 +183,7 @@ def _strides(
                     f"axis `{p.dims[-1]}` (the innermost) to be contiguous",
                 )  # fmt: skip
             stride = size
-        if stride % size:
+        if stride % size and 0 not in shape:
             raise _error(
                 kernel, p, f"got {stride} bytes",
                 f"the stride of axis `{p.dims[axis]}` to be whole elements of {size} bytes",

@@ -12,6 +12,7 @@ import terrazzo.lang as tz
 from terrazzo.ir import ops
 from terrazzo.ir.packed import Packed
 from terrazzo.ir.types import DTYPES, DType, ElemType
+from terrazzo.runtime import launch
 from terrazzo.targets import reference
 
 ELEMENT: dict[np.dtype, DType] = {d.numpy: d for d in DTYPES.values()}
@@ -55,7 +56,12 @@ def on_reference(kernel: tz.Kernel, **args: Any) -> None:
     reference.run(ir, tensors, scalars)
 
 
-TARGETS: dict[str, Target] = {"reference": on_reference}
+def on_cpu(kernel: tz.Kernel, **args: Any) -> None:
+    """Two threads, whatever the machine has: blocks must not depend on who runs them."""
+    launch.run(launch.prepare(kernel, (), args), threads=2)
+
+
+TARGETS: dict[str, Target] = {"reference": on_reference, "cpu": on_cpu}
 
 
 def empty(shape: tuple[int, ...], dtype: str = "f32") -> np.ndarray:

@@ -221,6 +221,8 @@ class Evaluator:
 
     def cast(self, x: str, src: Value, dst: Value, vec: bool) -> str:
         f, a, b = self.f, src.dtype, dst.dtype
+        if isinstance(a, Format) and a.name == "a8" and b == f32:
+            return x
         if not isinstance(a, DType) or not isinstance(b, DType):
             raise KernelError(f"internal: cast {src.type} to {dst.type} outside a decode")
         if a == b:
@@ -353,7 +355,10 @@ class Evaluator:
 
     def load(self, s: Load, vec: bool) -> str:
         f = self.f
-        if isinstance(self.kernel_dtype(s.param), Format):
+        fmt = self.kernel_dtype(s.param)
+        if isinstance(fmt, Format) and fmt.name == "a8":
+            return self.load_a8(s, vec)
+        if isinstance(fmt, Format):
             raise KernelError(f"a packed tensor ({s.param}) is read by `@` or .to(f32) of whole rows")
         t = element_type(self.kernel_dtype(s.param))
         size = _bytes(t)
@@ -374,6 +379,26 @@ class Evaluator:
                 ps = [f.gep(p, f.add(at, f.mul(str(stride), lane)), t) for lane in range(W)]
                 x = self.load_lanes(t, ps)
         return f.op(f"icmp ne <{W} x i8> {x}, zeroinitializer") if bool_in else x
+
+    def load_a8(self, s: Load, vec: bool) -> str:
+        """q · scale in f32, of 16 columns of one group (chunks start at multiples of 16) or of one."""
+        f, dim = self.f, self.fr.dim(self.fr.kernel.param(s.param).dims[-1])
+        last = s.index[-1]
+        if not isinstance(last, (Whole, Block)):
+            raise KernelError(f"{s.param}: an a8 row is read in order", "index its last axis by a block or `:`")
+        p, _ = self.place_of(s)
+        start = self.fr.start(last.axis)
+        here = (self.chunk or "0") if vec else "0"
+        column = f.add(start, here if vec else self.fr.position.get(last.axis, "0"))
+        group = f.op(f"lshr i64 {column}, 5")
+        row = f.gep(p, f.sub("0", start) if vec else f.op(f"sub i64 0, {column}"))
+        scale = f.load("float", f.gep(f.gep(row, dim), group, "float"), 4)
+        if not vec:
+            q = f.load("i8", p, 1)
+            return f.op(f"fmul float {f.op(f'sitofp i8 {q} to float')}, {scale}")
+        q = masked_load(f, self.helpers, "i8", f.gep(p, here), self.mask)
+        wide = f.op(f"sitofp <{W} x i8> {q} to <{W} x float>")
+        return f.op(f"fmul <{W} x float> {wide}, {f.splat('float', scale)}")
 
     def load_lanes(self, t: str, pointers: list[str]) -> str:
         """Masked lanes read what the first valid lane reads, so that nothing outside is touched."""

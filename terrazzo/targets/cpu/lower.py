@@ -439,7 +439,8 @@ class PhaseEmitter:
 
 
 def _float(v: Value) -> bool:
-    return isinstance(v.dtype, DType) and v.dtype.kind == "float"
+    """Whether v is f32 (or narrower floats, or a decoded packed value) in a register."""
+    return not isinstance(v.dtype, DType) or v.dtype.kind == "float"
 
 
 def _unsigned(v: Value) -> bool:

@@ -105,8 +105,10 @@ class Scheduler:
         out: list[Value] = []
         for i in sorted(self.closure(v)):
             d = self.graph.defs[i]
-            if isinstance(d, Op) and d.op == "cast" and isinstance(d.args[0].dtype, Format) and i not in self.mat:
-                out.append(d.result)
+            if isinstance(d, Op) and d.op == "cast" and i not in self.mat:
+                fmt = d.args[0].dtype
+                if isinstance(fmt, Format) and fmt.name != "a8":
+                    out.append(d.result)
         return out
 
     # -- nests ----------------------------------------------------------------------------------
@@ -269,17 +271,24 @@ class Scheduler:
         return [d.result for d in (defs[i] for i in ids) if isinstance(d, (Op, Load))]
 
     # -- dots -----------------------------------------------------------------------------------
-    def operand_a(self, v: Value, m: tuple[str, ...], k: str) -> OperandA:
+    def operand_a(self, v: Value, m: tuple[str, ...], k: str, low_bit: bool) -> OperandA:
+        """`low_bit`: the other operand is low-bit weights; then a8 rows are read in place, else decoded."""
         if v.id in self.mat:
             return OperandA(buf=self.mat[v.id])
         d = self.graph.defs[v.id]
         if isinstance(d, Load) and len(m) <= 1 and unit_axis(self.graph, d) == k:
             plain = all(not (isinstance(e, Value) and e.axes) for e in d.index)
-            if isinstance(v.dtype, Format) or (v.dtype == f32 and plain):
+            if (isinstance(v.dtype, Format) and low_bit) or (v.dtype == f32 and plain):
                 return OperandA(load=d)
         b = self.buf((*m, k), name="a")
         self.pending.append(Root("mat", v, b))
         return OperandA(buf=b)
+
+    def low_bit(self, v: Value) -> bool:
+        """Whether v is a block of low-bit weights as they lie in memory."""
+        d = self.graph.defs[v.id]
+        fmt = self.kernel.param(d.param).dtype if isinstance(d, Load) else None
+        return isinstance(fmt, Format) and fmt.layout == "p16" and fmt.group > 1
 
     def operand_b(self, v: Value, a_dtype: object, k: str, n: str) -> OperandB:
         d = self.graph.defs[v.id]
@@ -339,8 +348,8 @@ class Scheduler:
         c = c or self.buf((*m, n[0]), name="c")
         if c_arg is not None and c.axes != (*m, n[0]):
             raise self.fail(f"an accumulator with axes {c.axes} for a product with axes {(*m, n[0])}", op)
-        oa = self.operand_a(a, m, k)
         ob = self.operand_b(b, a.dtype, k, n[0])
+        oa = self.operand_a(a, m, k, self.low_bit(b))
         self.flush()
         self.out.append(Dot(op, oa, ob, c, m, n[0], k, first))  # type: ignore[arg-type]
         for var_id, (_, buf) in carries.items():
@@ -425,7 +434,7 @@ class Scheduler:
                 if a.id not in made and a.id not in self.mat and len(k) == 1 and isinstance(a.dtype, DType):
                     m = tuple(x for x in a.axes if x not in k)
                     pending = {r.value.id for r in self.pending}
-                    if a.id not in pending and self.operand_a(a, m, k[0]).buf is None:
+                    if a.id not in pending and self.operand_a(a, m, k[0], False).buf is None:
                         continue  # read in place
 
     def run(self) -> Program:
