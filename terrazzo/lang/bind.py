@@ -177,7 +177,7 @@ def _strides(
             out.append(0)
             continue
         if axis == len(shape) - 1:
-            if n > 1 and stride != size:
+            if n > 1 and stride != size and 0 not in shape:
                 raise _error(
                     kernel, p, f"its stride there is {stride} bytes, not {size}",
                     f"axis `{p.dims[-1]}` (the innermost) to be contiguous",
