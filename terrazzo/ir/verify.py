@@ -1,12 +1,14 @@
-"""The verifier: what must hold of a kernel at each stage. A failure is a defect of the last pass."""
+"""The verifier: what must hold of a kernel at each stage. A failure is a defect of a pass."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from terrazzo.errors import KernelError
+from terrazzo.ir.graph import index_axes
 from terrazzo.ir.infer import result_type
-from terrazzo.ir.ops import Block, Index, Kernel, Load, Loop, Op, Stmt, Store, Whole
+from terrazzo.ir.ops import Block, Index, Kernel, Load, Loop, Op, Stmt, Store
+from terrazzo.ir.printer import statement
 from terrazzo.ir.types import Format, TileType, Value, i32
 
 SPACES = ("", "UB", "L1")
@@ -31,9 +33,9 @@ STAGES = {
 def verify(kernel: Kernel, stage: str) -> None:
     """Raise KernelError, naming the statement, unless the kernel is well-formed for the stage.
 
-    Checked: every value is defined once and before its uses, in a scope that encloses them; axes are
-    declared, and block axes live; every op, load, store and loop has the types of its rule; parameters
-    exist; carried values keep their type; stores and loops are inside a grid, grids outermost.
+    Checked: every value is defined once and before its uses, in a scope that encloses them; axes
+    are declared, and block axes live; every op, load, store and loop has the types of its rule;
+    parameters exist; carried values keep their type; stores and loops are inside of grids.
     """
     _Verifier(kernel, STAGES[stage]).run()
 
@@ -69,8 +71,6 @@ class _Verifier:
 
     def need(self, condition: bool, stmt: Stmt | None, what: str) -> None:
         if not condition:
-            from terrazzo.ir.printer import statement
-
             raise KernelError(
                 f"kernel {self.kernel.name}: {what}" + (f": {statement(stmt)}" if stmt else "")
             )
@@ -100,7 +100,7 @@ class _Verifier:
             elif isinstance(s, Load):
                 self.access(s.param, s.index, s)
                 p = self.params[s.param]
-                self.need(s.result.type == TileType(p.dtype, index_axes(s.index)), s, "wrong type")
+                self.need(s.result.type == TileType(p.dtype, index_axes(s)), s, "wrong type")
                 self.need(s.space in SPACES, s, f"{s.space} cannot hold a loaded tile")
                 self.define(s.result, s)
                 self.pure[s.result.id] = s
@@ -109,7 +109,7 @@ class _Verifier:
                 self.access(s.param, s.index, s)
                 self.use(s.value, s)
                 self.need(s.value.dtype == self.params[s.param].dtype, s, "wrong element type")
-                extra = set(s.value.axes) - set(index_axes(s.index))
+                extra = set(s.value.axes) - set(index_axes(s))
                 self.need(not extra, s, f"axes {sorted(extra)} have no place")
             else:
                 self.loop(s, depth)
@@ -205,12 +205,3 @@ class _Verifier:
         self.scope, self.live = outer, live
         for c in s.carries:
             self.define(c.result, s)
-
-
-def index_axes(index: tuple[Index, ...]) -> tuple[str, ...]:
-    """Axes of an access, in order of first appearance."""
-    out: dict[str, None] = {}
-    for e in index:
-        for a in (e.axis,) if isinstance(e, (Whole, Block)) else e.axes:
-            out[a] = None
-    return tuple(out)

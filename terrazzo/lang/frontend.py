@@ -95,7 +95,7 @@ class Frontend:
     # -- statements ---------------------------------------------------------------------------
     def _body(self, body: list[ast.stmt]) -> None:
         for node in body:
-            handler = getattr(self, f"_stmt_{type(node).__name__}", None)
+            handler = getattr(self, f"_stmt_{type(node).__name__.lower()}", None)
             if handler is None:
                 raise self._unknown(node)
             handler(node)
@@ -109,10 +109,10 @@ class Frontend:
             node, f"{spelled} is not part of the kernel language", _REMEDIES.get(kind, "")
         )
 
-    def _stmt_Pass(self, node: ast.Pass) -> None:
+    def _stmt_pass(self, node: ast.Pass) -> None:
         pass
 
-    def _stmt_Expr(self, node: ast.Expr) -> None:
+    def _stmt_expr(self, node: ast.Expr) -> None:
         if isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
             return
         if isinstance(self._expr(node.value), Operand):
@@ -120,16 +120,16 @@ class Frontend:
                 node, "this expression has no effect", "assign it, or store it: out[i] = …"
             )
 
-    def _stmt_Assign(self, node: ast.Assign) -> None:
+    def _stmt_assign(self, node: ast.Assign) -> None:
         value = self._expr(node.value)
         for target in node.targets:
             self._assign(target, value)
 
-    def _stmt_AnnAssign(self, node: ast.AnnAssign) -> None:
+    def _stmt_annassign(self, node: ast.AnnAssign) -> None:
         if node.value is not None:
             self._assign(node.target, self._expr(node.value))
 
-    def _stmt_AugAssign(self, node: ast.AugAssign) -> None:
+    def _stmt_augassign(self, node: ast.AugAssign) -> None:
         target = node.target
         if isinstance(target, ast.Name):
             old: Any = self._name(target)
@@ -137,7 +137,7 @@ class Frontend:
             with self._at(node):
                 self._bind(target, _BINARY[type(node.op)](old, value))
         elif isinstance(target, ast.Subscript):
-            place = self._expr_Subscript(target)
+            place = self._expr_subscript(target)
             value = self._expr(node.value)
             with self._at(node):
                 self._store(place, _BINARY[type(node.op)](place, value))
@@ -148,7 +148,7 @@ class Frontend:
         if isinstance(target, ast.Name):
             self._bind(target, value)
         elif isinstance(target, ast.Subscript):
-            place = self._expr_Subscript(target)
+            place = self._expr_subscript(target)
             with self._at(target):
                 self._store(place, value)
         elif isinstance(target, (ast.Tuple, ast.List)):
@@ -178,12 +178,12 @@ class Frontend:
             raise KernelError("a store outside of a grid", "put it into `for … in tz.grid(…)`")
         place.store(value)
 
-    def _stmt_Assert(self, node: ast.Assert) -> None:
+    def _stmt_assert(self, node: ast.Assert) -> None:
         if not self._truth(node.test):
             message = self._expr(node.msg) if node.msg else ast.unparse(node.test)
             raise self._fail(node.test, f"the kernel's own check failed: {message}")
 
-    def _stmt_If(self, node: ast.If) -> None:
+    def _stmt_if(self, node: ast.If) -> None:
         self._body(node.body if self._truth(node.test) else node.orelse)
 
     def _truth(self, node: ast.expr) -> bool:
@@ -191,7 +191,7 @@ class Frontend:
         with self._at(node):
             return bool(value)
 
-    def _stmt_For(self, node: ast.For) -> None:
+    def _stmt_for(self, node: ast.For) -> None:
         spec = self._expr(node.iter)
         if node.orelse:
             raise self._fail(node.orelse[0], "for … else is not part of the kernel language")
@@ -252,15 +252,15 @@ class Frontend:
 
     # -- expressions --------------------------------------------------------------------------
     def _expr(self, node: ast.expr) -> Any:
-        handler = getattr(self, f"_expr_{type(node).__name__}", None)
+        handler = getattr(self, f"_expr_{type(node).__name__.lower()}", None)
         if handler is None:
             raise self._unknown(node)
         return handler(node)
 
-    def _expr_Constant(self, node: ast.Constant) -> Any:
+    def _expr_constant(self, node: ast.Constant) -> Any:
         return node.value
 
-    def _expr_Name(self, node: ast.Name) -> Any:
+    def _expr_name(self, node: ast.Name) -> Any:
         return self._name(node)
 
     def _name(self, node: ast.Name) -> Any:
@@ -285,10 +285,10 @@ class Frontend:
                 return arith.element_type(value)
         return value
 
-    def _expr_Tuple(self, node: ast.Tuple) -> Any:
+    def _expr_tuple(self, node: ast.Tuple) -> Any:
         return tuple(self._items(node.elts))
 
-    def _expr_List(self, node: ast.List) -> Any:
+    def _expr_list(self, node: ast.List) -> Any:
         return self._items(node.elts)
 
     def _items(self, nodes: list[ast.expr]) -> list[Any]:
@@ -302,12 +302,12 @@ class Frontend:
                 out.append(self._expr(n))
         return out
 
-    def _expr_BinOp(self, node: ast.BinOp) -> Any:
+    def _expr_binop(self, node: ast.BinOp) -> Any:
         left, right = self._expr(node.left), self._expr(node.right)
         with self._at(node):
             return _BINARY[type(node.op)](left, right)
 
-    def _expr_UnaryOp(self, node: ast.UnaryOp) -> Any:
+    def _expr_unaryop(self, node: ast.UnaryOp) -> Any:
         value = self._expr(node.operand)
         with self._at(node):
             if isinstance(node.op, ast.Not):
@@ -318,7 +318,7 @@ class Frontend:
                 type(node.op)
             ](value)
 
-    def _expr_BoolOp(self, node: ast.BoolOp) -> Any:
+    def _expr_boolop(self, node: ast.BoolOp) -> Any:
         sign = "and" if isinstance(node.op, ast.And) else "or"
         value: Any = None
         for n in node.values:
@@ -333,7 +333,7 @@ class Frontend:
                 break
         return value
 
-    def _expr_Compare(self, node: ast.Compare) -> Any:
+    def _expr_compare(self, node: ast.Compare) -> Any:
         left = self._expr(node.left)
         result: Any = True
         for op, n in zip(node.ops, node.comparators, strict=True):
@@ -349,24 +349,24 @@ class Frontend:
             left = right
         return result
 
-    def _expr_IfExp(self, node: ast.IfExp) -> Any:
+    def _expr_ifexp(self, node: ast.IfExp) -> Any:
         return self._expr(node.body if self._truth(node.test) else node.orelse)
 
-    def _expr_Attribute(self, node: ast.Attribute) -> Any:
+    def _expr_attribute(self, node: ast.Attribute) -> Any:
         owner = self._expr(node.value)
         with self._at(node):
             return self._resolve(node, getattr(owner, node.attr))
 
-    def _expr_Slice(self, node: ast.Slice) -> Any:
+    def _expr_slice(self, node: ast.Slice) -> Any:
         parts = [None if p is None else self._expr(p) for p in (node.lower, node.upper, node.step)]
         return slice(*parts)
 
-    def _expr_Subscript(self, node: ast.Subscript) -> Any:
+    def _expr_subscript(self, node: ast.Subscript) -> Any:
         owner, index = self._expr(node.value), self._expr(node.slice)
         with self._at(node):
             return owner[index]
 
-    def _expr_Call(self, node: ast.Call) -> Any:
+    def _expr_call(self, node: ast.Call) -> Any:
         fn = self._expr(node.func)
         args = self._items(node.args)
         kw: dict[str, Any] = {}

@@ -97,13 +97,13 @@ def erf(x: Any) -> Any: return arith.unary("erf", x)
 def sin(x: Any) -> Any: return arith.unary("sin", x)
 def cos(x: Any) -> Any: return arith.unary("cos", x)
 def floor(x: Any) -> Any: return arith.unary("floor", x)
-def round(x: Any) -> Any: return arith.unary("round", x)  # noqa: A001
-def abs(x: Any) -> Any: return arith.unary("abs", x)  # noqa: A001
+def round(x: Any) -> Any: return arith.unary("round", x)
+def abs(x: Any) -> Any: return arith.unary("abs", x)
 def maximum(a: Any, b: Any) -> Any: return arith.binary("max", a, b)
 def minimum(a: Any, b: Any) -> Any: return arith.binary("min", a, b)
-def sum(x: Any, axis: Any) -> Tile: return arith.reduce("sum", x, axis)  # noqa: A001
-def max(x: Any, axis: Any) -> Tile: return arith.reduce("max", x, axis)  # noqa: A001
-def min(x: Any, axis: Any) -> Tile: return arith.reduce("min", x, axis)  # noqa: A001
+def sum(x: Any, axis: Any) -> Tile: return arith.reduce("sum", x, axis)
+def max(x: Any, axis: Any) -> Tile: return arith.reduce("max", x, axis)
+def min(x: Any, axis: Any) -> Tile: return arith.reduce("min", x, axis)
 def argmax(x: Any, axis: Any) -> Tile: return arith.reduce("argmax", x, axis)
 def cast(x: Any, dtype: Any) -> Tile: return arith.cast(x, dtype)
 def bitcast(x: Any, dtype: Any) -> Tile: return arith.bitcast(x, dtype)

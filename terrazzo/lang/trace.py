@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -203,16 +204,12 @@ def active() -> Builder | None:
     return getattr(_local, "builder", None)
 
 
-class tracing:  # noqa: N801  (a context manager)
-    """`with tracing(builder):` makes it the current one; nests."""
-
-    def __init__(self, builder: Builder) -> None:
-        self._builder = builder
-
-    def __enter__(self) -> Builder:
-        self._before = active()
-        _local.builder = self._builder
-        return self._builder
-
-    def __exit__(self, *exc: object) -> None:
-        _local.builder = self._before
+@contextmanager
+def tracing(builder: Builder) -> Iterator[None]:
+    """`with tracing(builder):` makes it the current one of this thread; nests."""
+    before = active()
+    _local.builder = builder
+    try:
+        yield
+    finally:
+        _local.builder = before

@@ -103,13 +103,13 @@ def flash(
     """Causal attention over a paged cache, one sequence a row of `table`, of unequal lengths."""
     group = heads // kvheads
     for b, h in tz.grid(seqs, heads):
-        total = tz.load(lengths[b])
+        length = tz.load(lengths[b])
         s0 = tz.load(q_start[b])
         s1 = s0 + q_len[b]
-        shift = total - s1
+        shift = length - s1
         for i in tz.loop(s0, s1, of=tokens, step=BQ):
             qt = tz.load(q[i, h]).to(tz.f32) * (scale * 1.4426950408889634)
-            top, l, acc = tz.full(-1e30, i), tz.zeros(i), tz.zeros(i, d)
+            top, total, acc = tz.full(-1e30, i), tz.zeros(i), tz.zeros(i, d)
             for j in tz.loop(0, i.stop + shift, of=ctx, step=256):
                 where = table[b, j // PAGE]
                 kt = tz.load(kcache[where, h // group, :, j % PAGE])
@@ -118,7 +118,7 @@ def flash(
                 mn = tz.maximum(top, tz.max(s, axis=j))
                 p = tz.exp2(s - mn)
                 r = tz.exp2(top - mn)
-                l = l * r + tz.sum(p, axis=j)
+                total = total * r + tz.sum(p, axis=j)
                 acc = acc * r + p @ vcache[where, h // group, j % PAGE].to(tz.f32)
                 top = mn
-            out[i, h] = (acc / l).to(tz.f16)
+            out[i, h] = (acc / total).to(tz.f16)

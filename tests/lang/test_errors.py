@@ -1,11 +1,11 @@
 """Every mistake a kernel author can make: text, remedy, and the caret under the sub-expression."""
 
 # The bodies below are wrong on purpose.
+# ruff: noqa: B007, F821
 # pyright: basic, reportOptionalSubscript=false, reportOperatorIssue=false, reportIndexIssue=false
 # pyright: reportUnusedExpression=false, reportAttributeAccessIssue=false, reportUndefinedVariable=false
 # pyright: reportCallIssue=false, reportArgumentType=false
 # pyright: reportInvalidTypeForm=false
-# ruff: noqa: B018, B015, F821, F841, B007, SIM108
 
 import re
 from collections.abc import Callable
@@ -40,6 +40,9 @@ def check(error: KernelError, marked: str, what: str, remedy: str = "") -> None:
     assert text.strip() == error.source
 
 
+TRUTH = "the truth of a run-time value is not known when the kernel is compiled"
+CHOOSE = "choose with tz.where(cond, a, b), tz.maximum or tz.minimum; join conditions by & | ~"
+KEEPS = "a carried value keeps type and axes: start from one like the result, e.g. tz.zeros(i, d)"
 CASES: list[tuple[Callable[..., Any], str, str, str]] = []
 
 
@@ -163,8 +166,7 @@ def reduce_axis(x: X):
         x[i] = x[i] - tz.sum(x[i], axis=n)
 
 
-@case("x[i] > 0", "the truth of a run-time value is not known when the kernel is compiled",
-      "choose with tz.where(cond, a, b), tz.maximum or tz.minimum; join conditions by & | ~")  # fmt: skip
+@case("x[i] > 0", TRUTH, CHOOSE)
 def run_time_if(x: X):
     for i in tz.grid(n, step=8):
         if x[i] > 0:
@@ -239,7 +241,7 @@ def loop_of(x: X, s: tz.i32):
 
 
 @case("acc", "`acc` is f32[i] before the loop (line {}) and f32[i, p] after its body",
-      "a carried value keeps type and axes: start from one like the result, e.g. tz.zeros(i, d)")  # fmt: skip
+      KEEPS)  # fmt: skip
 def carried_type(x: M, out: tz.gm[tz.f32, m]):
     for i in tz.grid(m, step=8):
         acc = tz.zeros(i)
@@ -333,8 +335,7 @@ def quantize_plain(x: X):
         x[i] = tz.quantize(x[i], tz.f16)
 
 
-@case("n % 2 == 1", "the truth of a run-time value is not known when the kernel is compiled",
-      "choose with tz.where(cond, a, b), tz.maximum or tz.minimum; join conditions by & | ~")  # fmt: skip
+@case("n % 2 == 1", TRUTH, CHOOSE)
 def run_time_assert(x: X):
     assert n % 2 == 1
 

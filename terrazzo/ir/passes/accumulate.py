@@ -1,8 +1,9 @@
 """Accumulate: acc = f(acc) + a @ b in a loop becomes dot_acc(f(acc), a, b).
 
-A matrix unit adds to its accumulator in place; this finds where a kernel means that. It applies where the
-sum is what the loop carries to its next trip, f(acc) is elementwise in the value carried in, has all axes
-of the product, and nothing else reads the product. Non-goals: sums outside of loops, or of two products.
+A matrix unit adds to its accumulator in place; this finds where a kernel means that. It applies
+where the sum is what the loop carries to its next trip, f(acc) is elementwise in the value carried
+in and has all axes of the product, and nothing else reads the product. Non-goals: sums outside of
+loops, or of two products.
 """
 
 from __future__ import annotations

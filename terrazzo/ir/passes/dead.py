@@ -1,7 +1,7 @@
 """Dead: drop ops, loads, carried values and loops whose results reach no store.
 
-Stores are the only effects. A carried value that only feeds itself is dead. Non-goal: stores that a later
-one overwrites.
+Stores are the only effects. A carried value that only feeds itself is dead. Non-goal: stores that a
+later one overwrites.
 """
 
 from __future__ import annotations

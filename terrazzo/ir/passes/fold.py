@@ -1,4 +1,4 @@
-"""Constant folding: an elementwise op on scalar constants, with the rounding of its element type."""
+"""Constant folding: an elementwise op on scalar constants, rounded as its element type is."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _BINARY: dict[str, Callable[[Any, Any], Any]] = {
 def fold(op: str, args: list[Number], dtype: DType, to: DType) -> Number | None:
     """The value of `op` on constants of `dtype`, as a `to`; None where it is left to run time.
 
-    Only operations that IEEE 754 or two's complement define exactly are folded, so that every target
-    agrees. Integer division by zero is left alone.
+    Only operations that IEEE 754 or two's complement define exactly are folded, so that every
+    target agrees. Integer division by zero is left alone.
     """
     if op in ("floordiv", "mod") and args[1] == 0:
         return None

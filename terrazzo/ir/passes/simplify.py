@@ -2,14 +2,14 @@
 
 Goals
 * equal ops and equal loads of read-only tensors in a scope or around it become one (by structure);
-* ops on constants are computed, x*1, x/1, x-0 and, for integers, x+0, x<<0, x|0, x//1 vanish;
+* ops on constants are computed; x*1, x/1, x-0 and, on integers, x+0, x<<0, x|0, x//1 vanish;
 * where with a constant or equal arms, casts to the own type and narrow -> f32 -> narrow vanish;
-* exp(s·y) in f32 with a scalar s becomes exp2((s·log2 e)·y): the multiplication is there anyway, and
-  exp2 needs less range reduction. This is the one rewrite that changes f32 results: the factor is
-  rounded once more, so the exponent's relative error is at most 1.5 · 2^-23 instead of 2^-24.
+* exp(s·y) in f32 with a scalar s becomes exp2((s·log2 e)·y): the product is there anyway, and exp2
+  needs less range reduction. This is the one rewrite that changes f32 results: constant and factor
+  are rounded too, so the exponent's relative error is at most 3 · 2^-24 instead of 2^-24.
 
-Non-goals: reassociation, x·0, float x+0 (it turns -0 into +0), division by reciprocal, fma contraction:
-they would change results. Constants with axes stay apart, since each may become a buffer of its own.
+Non-goals: reassociation, x·0, float x+0 (it turns -0 into +0), division by reciprocal, fma: they
+would change results. Constants with axes stay apart, since each may become a buffer of its own.
 """
 
 from __future__ import annotations
