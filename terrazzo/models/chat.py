@@ -107,7 +107,7 @@ class ChatTemplate:
         """Turns whatever the template's code raises into a ChatError of one line."""
         try:
             yield
-        except Exception as error:  # noqa: BLE001 - a template can raise anything
+        except Exception as error:  # a template can raise anything
             kind = "" if isinstance(error, TemplateError) else f"{type(error).__name__}: "
             line = getattr(error, "lineno", None)
             place = f" at line {line}" if isinstance(line, int) else ""

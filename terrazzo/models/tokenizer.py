@@ -44,7 +44,8 @@ _END_TEXTS = (
     "<|im_end|>", "<|endoftext|>", "<|end_of_text|>", "<|eot_id|>", "<|eom_id|>", "<|end|>",
     "<end_of_turn>",
 )  # fmt: skip
-_BYTE_OF = {character: byte for byte, character in enumerate(pretokenizer.byte_characters())}
+_SPECIAL = frozenset((int(TokenType.CONTROL), int(TokenType.UNKNOWN)))  # plain ints: compared often
+_BYTES_OF = {char: bytes([byte]) for byte, char in enumerate(pretokenizer.byte_characters())}
 
 
 class Tokenizer:
@@ -64,9 +65,9 @@ class Tokenizer:
             # Some vocabularies lack bytes. The library would drop such a byte before merging, and
             # join its neighbours; llama.cpp drops it afterwards. So it gets an id until then.
             vocab = ids | {
-                character: len(self._tokens) + byte
-                for character, byte in _BYTE_OF.items()
-                if character not in ids
+                char: len(self._tokens) + byte[0]
+                for char, byte in _BYTES_OF.items()
+                if char not in ids
             }
             self._merger = Merger(_bpe(meta, vocab, rule.whole_words))
         finally:
@@ -83,7 +84,10 @@ class Tokenizer:
         ends += [ids.get(text) for text in _END_TEXTS]
         self.eos_ids: frozenset[int] = frozenset(end for end in ends if end is not None)
         self._types = _types(meta, self.vocab_size)
-        self._types[[ids[text] for text in _END_TEXTS if text in ids]] = TokenType.CONTROL
+        for text in _END_TEXTS:
+            if text in ids:
+                self._types[ids[text]] = TokenType.CONTROL
+        self._pieces: dict[int, bytes] = {}
 
     @classmethod
     def from_gguf(cls, gguf: GGUF) -> Tokenizer:
@@ -127,19 +131,24 @@ class Tokenizer:
     def piece(self, id: int) -> bytes:
         """The bytes token `id` stands for, perhaps only part of a character; a control token's
         name. Raises OptionError if there is no such token."""
-        id = int(id)
+        piece = self._pieces.get(id)
+        if piece is None:
+            piece = self._pieces[id] = self._spell(int(id))
+        return piece
+
+    def _spell(self, id: int) -> bytes:
         if not 0 <= id < self.vocab_size:
             raise OptionError(f"token id {id:,} is outside of 0 to {self.vocab_size - 1:,}")
         text, kind = self._tokens[id], self._types[id]
         if kind == TokenType.UNUSED:
             return b""
-        if kind in (TokenType.NORMAL, TokenType.BYTE):
-            return b"".join(bytes((_BYTE_OF[c],)) if c in _BYTE_OF else c.encode() for c in text)
-        return text.encode()
+        if kind in _SPECIAL or kind == TokenType.USER_DEFINED:
+            return text.encode()
+        return b"".join(_BYTES_OF.get(c) or c.encode() for c in text)
 
     def is_special(self, id: int) -> bool:
         """Whether `id` is a control token (or the unknown token), which is no part of the text."""
-        return self._types[id] in (TokenType.CONTROL, TokenType.UNKNOWN)
+        return self._types[id] in _SPECIAL
 
     @cached_property
     def special_texts(self) -> list[str]:
@@ -169,8 +178,8 @@ class Tokenizer:
     @cached_property
     def _wholes(self) -> list[tuple[str, int, bool]]:
         """Tokens found in text as a whole, longest first: text, id, whether only if `special`."""
-        kinds = (TokenType.UNKNOWN, TokenType.CONTROL, TokenType.USER_DEFINED)
-        ids = np.flatnonzero(np.isin(self._types, kinds)).tolist()
+        kinds = {*_SPECIAL, TokenType.USER_DEFINED}
+        ids = [i for i, kind in enumerate(self._types) if kind in kinds]
         found = [(self._tokens[i], i, self.is_special(i)) for i in ids if self._tokens[i]]
         return sorted(found, key=lambda whole: -len(whole[0].encode()))
 
@@ -234,17 +243,17 @@ def _strings(meta: Metadata, key: str) -> list[str]:
     return value
 
 
-def _types(meta: Metadata, size: int) -> np.ndarray:
-    """The tokens' TokenType values (int32, writable); all normal if the file says nothing."""
+def _types(meta: Metadata, size: int) -> list[int]:
+    """The tokens' TokenType values; all normal if the file says nothing."""
     key = "tokenizer.ggml.token_type"
     if key not in meta:
-        return np.full(size, TokenType.NORMAL, np.int32)
+        return [int(TokenType.NORMAL)] * size
     types = meta[key]
     if not isinstance(types, np.ndarray) or types.dtype.kind not in "iu":
         raise ModelFileError(f"{meta.path}: metadata key {key!r} must be an array of integers")
     if types.size != size:
         raise ModelFileError(f"{meta.path}: {key} has {types.size:,} entries for {size:,} tokens")
-    return types.astype(np.int32)
+    return types.tolist()
 
 
 def _bpe(meta: Metadata, vocab: dict[str, int], whole_words: bool) -> models.BPE:
@@ -257,7 +266,7 @@ def _bpe(meta: Metadata, vocab: dict[str, int], whole_words: bool) -> models.BPE
     pairs = list(zip(parts[::2], parts[1::2], strict=True))
     try:
         return models.BPE(vocab, pairs, ignore_merges=whole_words)
-    except Exception as error:  # noqa: BLE001 - it checks each merge, and raises no narrower class
+    except Exception as error:  # it checks each merge, and raises no narrower class
         raise ModelFileError(
             f"{meta.path}: {key} holds what is not two tokens joining to a third"
             f" ({' '.join(str(error).split())})"
