@@ -16,7 +16,7 @@ def silu_mul(
     act: tz.const = tz.silu,
     ROWS: tz.const = 4,
 ):
-    """out = act(gate) · up with silu(x) = x / (1 + exp(-x)), in f32; an a8 out is quantised on the way."""
+    """out = act(gate) · up, in f32, with silu(x) = x / (1 + exp(-x)) unless told otherwise."""
     for r in tz.grid(rows, step=ROWS):
         g = tz.load(gate[r], space=tz.UB).to(tz.f32)
         out[r] = pack(act(g) * tz.load(up[r], space=tz.UB).to(tz.f32), R)
@@ -38,6 +38,6 @@ def gelu(x: tz.gm[T, rows, dim], out: tz.gm[R, rows, dim], ROWS: tz.const = 4):
 
 @tz.kernel(aliases=[("out", "x")])
 def gelu_tanh(x: tz.gm[T, rows, dim], out: tz.gm[R, rows, dim], ROWS: tz.const = 4):
-    """out = x/2 · (1 + tanh(√(2/π) · (x + 0.044715 · x³))), the approximation of Hendrycks and Gimpel."""
+    """out = x/2 · (1 + tanh(√(2/π) · (x + 0.044715 · x³))), after Hendrycks and Gimpel (2016)."""
     for r in tz.grid(rows, step=ROWS):
         out[r] = pack(tz.gelu_tanh(tz.load(x[r], space=tz.UB).to(tz.f32)), R)

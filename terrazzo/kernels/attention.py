@@ -1,8 +1,8 @@
 """Causal attention with an online softmax (Dao et al., 2022): scores never leave the chip.
 
-The context is worked through in blocks of 256 positions. Each block gives its own maximum, sum and weighted
-values; blocks are merged in order. The 256 is part of the definition: a query's result depends on its own
-context alone, not on how queries are grouped into tiles, launches or batches.
+The context is worked through in blocks of 256 positions. Each block gives its own maximum, sum and
+weighted values; blocks are merged in order. The 256 is part of the definition: a query's result
+depends on its own context alone, not on how queries are grouped into tiles, launches or batches.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ HIDDEN = (
 
 
 def merged(top: Any, total: Any, acc: Any, m: Any, p: Any, o: Any, axis: Any) -> Any:
-    """(top, total, acc) of the blocks so far, with a block of maximum m, weights p and values o added."""
+    """(top, total, acc) with a block of maximum m, weights p and weighted values o merged in."""
     new = tz.maximum(top, m)
     old, own = tz.exp2(top - new), tz.exp2(m - new)
     return new, total * old + tz.sum(p, axis=axis) * own, acc * old + o * own
@@ -51,9 +51,10 @@ def attention(
     """out = softmax(scale · q kᵀ, over positions up to the query's own) v, over a paged cache.
 
     A span is `count` consecutive queries of one sequence: rows first .. first + count - 1 of q, at
-    positions position .. of sequence `seq`, whose page i is table[seq, i]. A prompt may be one span or
-    many (they run in parallel); a sequence that decodes is a span of one. Query heads are grouped by the
-    key/value head they share. Keys and values up to each span's last position are in the cache.
+    positions position .. of sequence `seq`, whose page i is table[seq, i]. A prompt may be one span
+    or many (they run in parallel); a sequence that decodes is a span of one. Query heads are
+    grouped by the key/value head they share. Keys and values up to each span's last position are in
+    the cache.
     """
     for b, h in tz.grid(spans, kvheads):
         row, q0 = tz.load(seq[b]), tz.load(first[b])
@@ -82,7 +83,7 @@ def flash_attention(
     BQ: tz.const = 64,
     STEP: tz.const = 256,
 ):
-    """out = softmax(scale · q kᵀ) v, causal, on plain tensors; query i sees keys up to i + t - s."""
+    """out = softmax(scale · q kᵀ) v, causal, on plain tensors; query i sees keys 0 .. i + t - s."""
     for h, i in tz.grid(heads, s, step=(None, BQ)):
         qt = tz.load(q[h, i], space=tz.L1).to(tz.f32) * (scale * LOG2E)
         kv, shift = h // (heads // kvheads), t - s

@@ -8,5 +8,5 @@ import terrazzo.lang as tz
 
 
 def pack(x: Any, dtype: Any) -> Any:
-    """f32 tile as `dtype`: rounded to a float type, or quantised in groups along its last axis to a8."""
+    """f32 tile as `dtype`: rounded to a float type, or a8 in groups along its last axis."""
     return tz.quantize(x, tz.a8) if dtype == tz.a8 else x.to(dtype)

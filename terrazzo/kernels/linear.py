@@ -42,8 +42,9 @@ def linear(
 ):
     """out = act(a @ wᵀ + bias) + residual; what is not given is left out.
 
-    w keeps its packed format to the Cube. With a in a8 the products of a group are integers, scaled once;
-    with floats the weights are decoded group by group. K is a multiple of both formats' groups.
+    w keeps its packed format to the Cube. With a in a8 the products of a group are integers, scaled
+    once; with floats the weights are decoded group by group. K is a multiple of both formats'
+    groups.
     """
     for i, j in tz.grid(m, n, step=(M, N)):
         acc = tz.zeros(i, j, space=tz.L0C)
@@ -69,7 +70,7 @@ def gated_linear(
     N: tz.const = 128,
     K: tz.const = 256,
 ):
-    """out = act(a @ gateᵀ) · (a @ upᵀ), neither product written to memory. N is a multiple of 32 for a8."""
+    """out = act(a @ gateᵀ) · (a @ upᵀ), no product in memory. N is a multiple of 32 for a8."""
     for i, j in tz.grid(m, n, step=(M, N)):
         g, u = tz.zeros(i, j, space=tz.L0C), tz.zeros(i, j, space=tz.L0C)
         for p in tz.loop(k, step=K, stages=2):

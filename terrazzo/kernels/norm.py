@@ -59,7 +59,7 @@ def layer_norm(
     bias: tz.gm[tz.f32, dim] | None = None,
     ROWS: tz.const = 8,
 ):
-    """out = (x - mean(x)) / sqrt(var(x) + eps) · weight + bias, per row; var is the mean of squares."""
+    """out = (x - mean(x)) / sqrt(var(x) + eps) · weight + bias, per row."""
     w = tz.load(weight, space=tz.UB)
     for r in tz.grid(rows, step=ROWS):
         t = tz.load(x[r], space=tz.UB).to(tz.f32)

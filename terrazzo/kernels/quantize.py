@@ -1,4 +1,4 @@
-"""Activations to a8: int8 values with one f32 scale a group of 32, as quantised matmuls take them."""
+"""Activations to a8: int8 values with a scale for each group of 32."""
 
 import terrazzo.lang as tz
 

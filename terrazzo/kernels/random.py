@@ -1,6 +1,7 @@
-"""Counter-based random numbers: Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3").
+"""Counter-based random numbers: Philox4x32-10 (Salmon et al., 2011).
 
-A number depends on its key and counter alone, so any part of a stream can be made anywhere, in any order.
+A number depends on its key and counter alone, so any part of a stream can be made anywhere, in any
+order.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ W0, W1 = 0x9E3779B9, 0xBB67AE85  # what the key grows by each round: golden rati
 
 
 def philox(c0: Any, c1: Any, c2: Any, c3: Any, k0: Any, k1: Any) -> tuple[Any, Any, Any, Any]:
-    """128 random bits as four u32 tiles, from a 128-bit counter and a 64-bit key (u32 tiles or scalars)."""
+    """128 random bits as four u32 tiles, from a 128-bit counter and a 64-bit key, all in u32."""
     for r in range(10):
         if r:
             k0, k1 = k0 + W0, k1 + W1
@@ -32,7 +33,7 @@ def unit(bits: Any) -> Any:
 
 
 def exponential(bits: Any) -> Any:
-    """u32 to an exponentially distributed f32, -ln(1 - unit); its series where 1 - unit would lose bits."""
+    """u32 to exponentially distributed f32: -ln(1 - unit), by series where 1 - unit loses bits."""
     v = unit(bits)
     series = v * (1.0 + v * (0.5 + v * (1.0 / 3.0)))
     return tz.where(v < 0.015625, series, -tz.log(1.0 - v))
@@ -45,7 +46,7 @@ def philox_bits(
     out: tz.gm[tz.u32, n, four],
     TILE: tz.const = 1024,
 ):
-    """out[i] = the four words of Philox4x32-10 for counter[i] and key[i]. `four` is 4, `two` is 2."""
+    """out[i] = the words of Philox4x32-10 for counter[i] and key[i]. `four` is 4, `two` is 2."""
     for i in tz.grid(n, step=TILE):
         c0, c1, c2, c3 = counter[i, 0], counter[i, 1], counter[i, 2], counter[i, 3]
         words = philox(c0, c1, c2, c3, key[i, 0], key[i, 1])
@@ -55,7 +56,7 @@ def philox_bits(
 
 @tz.kernel
 def uniform(out: tz.gm[tz.f32, n], seed: tz.u32, stream: tz.u32, TILE: tz.const = 4096):
-    """out[i] in (0, 1], uniform: word 0 of Philox with key (seed, 0) and counter (i, stream, 0, 0)."""
+    """out[i] uniform in (0, 1]: word 0 of Philox with key (seed, 0), counter (i, stream, 0, 0)."""
     for i in tz.grid(n, step=TILE):
         zero = tz.full(0, dtype=tz.u32)
         out[i] = unit(philox(tz.index(i).to(tz.u32), stream, zero, zero, seed, zero)[0])

@@ -1,8 +1,9 @@
-"""Rotary position embedding (Su et al., 2021) and the write of new keys and values into the paged cache.
+"""Rotary position embedding (Su et al., 2021), and the write of keys and values to the cache.
 
-A head of d values is d/2 pairs; pair i turns by position · theta_i. The tables hold cos and sin in f32 for
-every position and pair. Two conventions say which values make a pair; the tensors' dims tell them apart:
-half-split (i, i + d/2) is a view [.., two, half], interleaved (2i, 2i + 1) is a view [.., half, two].
+A head of d values is d/2 pairs; pair i turns by position · theta_i. The tables hold cos and sin in
+f32 for every position and pair. Two conventions say which values make a pair; the tensors' dims
+tell them apart: half-split (i, i + d/2) is a view [.., two, half], interleaved (2i, 2i + 1) is a
+view [.., half, two].
 """
 
 from __future__ import annotations
@@ -70,10 +71,10 @@ def rope_store(
     vcache: tz.gm[C, pages, kvheads, lanes, d],
     PAGE: tz.const = 16,
 ):
-    """out = q turned; k turned and v as it is go into the cache at each token's slot (half-split pairs).
+    """out = q turned; k turned and v as it is go into the cache at each token's slot (half-split).
 
-    Token t's slot is page · PAGE + lane. The key pages are a view of the cache's [.., d, lanes]; `two` is
-    2, lanes is PAGE. Slots of a launch are distinct.
+    Token t's slot is page · PAGE + lane. The key pages are a view of the cache's [.., d, lanes];
+    `two` is 2, lanes is PAGE. Slots of a launch are distinct.
     """
     for t in tz.grid(tokens):
         at, page, lane = tz.load(position[t]), slot[t] // PAGE, slot[t] % PAGE

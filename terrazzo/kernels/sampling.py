@@ -1,8 +1,9 @@
 """From logits to a token: penalties, temperature, top-k, top-p and min-p, and a reproducible draw.
 
-Thresholds are found exactly and without sorting: the value sought is built bit by bit from the top, in an
-integer form whose order is that of the floats. Ties with a threshold are kept, so the candidates never
-depend on the order of the vocabulary. Rows are independent: a sequence's token is the same in any batch.
+Thresholds are found exactly and without sorting: the value sought is built bit by bit from the top,
+in an integer form whose order is that of the floats. Ties with a threshold are kept, so the
+candidates never depend on the order of the vocabulary. Rows are independent: a sequence's token is
+the same in any batch.
 """
 
 from __future__ import annotations
@@ -55,8 +56,10 @@ def repeat_penalty(
     penalty: tz.gm[tz.f32, seqs],
     BLOCK: tz.const = 64,
 ):
-    """In place: a positive logit of each of the first `count` ids is divided by the penalty, another
-    multiplied (Keskar et al., 2019). The ids of a row are distinct."""
+    """In place: of the first `count` ids, positive logits are divided by penalty, others times it.
+
+    The rule of Keskar et al., 2019. The ids of a row are distinct.
+    """
     for s in tz.grid(seqs):
         by = tz.load(penalty[s])
         for j in tz.loop(0, count[s], of=recent, step=BLOCK):
@@ -75,12 +78,13 @@ def candidates(
     weight: tz.gm[tz.f32, seqs, vocab],
     BLOCK: tz.const = 4096,
 ):
-    """weight = exp((logit - the row's largest) / temperature) of tokens that may be drawn, 0 of others.
+    """weight = exp((logit - the largest) / temperature) of tokens that may be drawn, else 0.
 
-    A token may be drawn if it is among the top_k largest (0: all); if it is among the fewest likeliest of
-    those whose weights add up to at least top_p of the sum (1: all); and if its weight is at least min_p
-    (0: all), the likeliest token's being 1. The likeliest always may. At a temperature of up to 1e-6 it is
-    the only one, the lowest index of equals. Logits are finite or -inf.
+    A token may be drawn if it is among the top_k largest (0: all); if it is among the fewest
+    likeliest of those whose weights add up to at least top_p of the sum (1: all); and if its weight
+    is at least min_p (0: all), the likeliest token's being 1. The likeliest always may. At a
+    temperature of up to 1e-6 it is the only one, the lowest index of equals. Logits are finite or
+    -inf.
     """
     for s in tz.grid(seqs):
         best, first = tz.full(float("-inf")), tz.full(0, dtype=tz.i32)
@@ -92,7 +96,8 @@ def candidates(
         t, k, p = tz.load(temperature[s]), tz.load(top_k[s]), tz.load(top_p[s])
         hot = t > COLD
 
-        # The largest `cut` that at least k logits reach; all of its 32 bits, or none if there is no k.
+        # The largest `cut` that at least k logits reach; all of its 32 bits, or none if there is no
+        # k.
         cut = tz.full(0, dtype=tz.u32)
         for b in tz.loop(tz.where(hot & (k > 0) & (k < vocab), 32, 0)):
             trial = cut | (tz.full(0x80000000, dtype=tz.u32) >> b.to(tz.u32))
@@ -111,7 +116,8 @@ def candidates(
             weight[s, j] = e
             total += tz.sum(e, axis=j)
 
-        # The largest `cut` that weights of enough sum reach. They are in [0, 1]: bits up to 0x3F800000.
+        # The largest `cut` that weights of enough sum reach. They are in [0, 1]: bits up to
+        # 0x3F800000.
         cut = tz.full(0, dtype=tz.u32)
         for b in tz.loop(tz.where(hot & (p < 1.0), 30, 0)):
             trial = cut | (tz.full(0x20000000, dtype=tz.u32) >> b.to(tz.u32))
@@ -136,19 +142,18 @@ def draw(
     out: tz.gm[tz.i32, seqs],
     BLOCK: tz.const = 512,
 ):
-    """out = a token with probability weight / Σ weight, by the Gumbel-max rule (Maddison et al., 2014).
+    """out = a token with probability weight / Σ weight, by Gumbel-max (Maddison et al., 2014).
 
-    The token with the largest weight / E wins, E exponentially distributed: the rule in its ratio form.
-    E is made from Philox with key seed[s] and counter (token, position[s], 0, 0). `two` is 2.
+    The token with the largest weight / E wins, E exponentially distributed: the rule in its ratio
+    form. E is made from Philox with key seed[s] and counter (token, position[s], 0, 0). `two` is 2.
     """
     for s in tz.grid(seqs):
         k0, k1, at = tz.load(seed[s, 0]), tz.load(seed[s, 1]), position[s].to(tz.u32)
         zero = tz.full(0, dtype=tz.u32)
         best, token = tz.full(-1.0), tz.full(0, dtype=tz.i32)
         for i in tz.loop(vocab, step=BLOCK):
-            live = (
-                tz.max(weight[s, i], axis=i) > 0.0
-            )  # most blocks hold no candidate: no numbers for them
+            # Most blocks hold no candidate; no numbers are made for them.
+            live = tz.max(weight[s, i], axis=i) > 0.0
             for j in tz.loop(i.start, tz.where(live, i.stop, i.start), of=vocab, step=BLOCK):
                 word = philox(tz.index(j).to(tz.u32), at, zero, zero, k0, k1)[0]
                 e = tz.load(weight[s, j], space=tz.UB)

@@ -71,8 +71,11 @@ def make(seed: int, lengths: list[tuple[int, int]], kvheads: int, group: int, d:
         ks.append(k)
         vs.append(v)
     counts = np.array([new for _, new in lengths], np.int32)
-    q = np.concatenate([np.random.default_rng([seed, t, 1]).standard_normal((t, kvheads, group, d))[t - n :]
-                        for t, n in zip(totals, counts, strict=True)]).astype(np.float32)  # fmt: skip
+    queries = []
+    for total, n in zip(totals, counts, strict=True):
+        each = np.random.default_rng([seed, total, 1])
+        queries.append(each.standard_normal((total, kvheads, group, d))[total - n :])
+    q = np.concatenate(queries).astype(np.float32)
     args = {
         "q": q, "kcache": kcache, "vcache": vcache, "table": table,
         "seq": np.arange(len(lengths), dtype=np.int32), "count": counts,
@@ -132,8 +135,8 @@ def test_large_scores_do_not_overflow(target: Target) -> None:
 def test_spans_cut_anywhere_and_pages_anywhere_give_the_same(target: Target) -> None:
     """One span, many spans, decode one by one, contiguous and shuffled pages: equal rows.
 
-    Bitwise on a target that keeps a row's order of sums; the reference sums in float64, so equal too but
-    for the rare result next to a tie.
+    Bitwise on a target that keeps a row's order of sums; the reference sums in float64, so equal
+    too but for the rare result next to a tie.
     """
     whole = make(4, [(0, 300)], 2, 2, 16, "f16", shuffle=False)
     target(attention.attention, **whole.args, scale=0.25)
@@ -152,9 +155,12 @@ def test_spans_cut_anywhere_and_pages_anywhere_give_the_same(target: Target) -> 
 
 @settings(max_examples=12, deadline=None)
 @given(
-    s=st.integers(1, 70), before=st.integers(0, 300), kvheads=st.integers(1, 2), group=st.integers(1, 3),
+    s=st.integers(1, 70),
+    before=st.integers(0, 300),
+    kvheads=st.integers(1, 2),
+    group=st.integers(1, 3),
     dtype=st.sampled_from(["f32", "f16"]),
-)  # fmt: skip
+)
 def test_plain_flash(
     target: Target, s: int, before: int, kvheads: int, group: int, dtype: str
 ) -> None:

@@ -31,9 +31,13 @@ def slack(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 @settings(max_examples=20, deadline=None)
 @given(
-    m=st.integers(0, 40), n=st.integers(1, 40), k=st.integers(0, 70), src=st.sampled_from(["f32", "f16", "bf16"]),
-    dst=st.sampled_from(["f32", "f16", "bf16"]), tiles=st.sampled_from([(128, 256, 64), (8, 16, 16)]),
-)  # fmt: skip
+    m=st.integers(0, 40),
+    n=st.integers(1, 40),
+    k=st.integers(0, 70),
+    src=st.sampled_from(["f32", "f16", "bf16"]),
+    dst=st.sampled_from(["f32", "f16", "bf16"]),
+    tiles=st.sampled_from([(128, 256, 64), (8, 16, 16)]),
+)
 def test_matmul(
     target: Target, m: int, n: int, k: int, src: str, dst: str, tiles: tuple[int, int, int]
 ) -> None:
@@ -57,9 +61,13 @@ def test_linear(target: Target, activations: str, weights: str, m: int, n: int, 
 
 @settings(max_examples=20, deadline=None)
 @given(
-    m=st.integers(1, 9), n=st.integers(1, 40), bias=st.booleans(), residual=st.booleans(), act=st.booleans(),
+    m=st.integers(1, 9),
+    n=st.integers(1, 40),
+    bias=st.booleans(),
+    residual=st.booleans(),
+    act=st.booleans(),
     dst=st.sampled_from(["f32", "f16"]),
-)  # fmt: skip
+)
 def test_epilogues(
     target: Target, m: int, n: int, bias: bool, residual: bool, act: bool, dst: str
 ) -> None:

@@ -18,7 +18,7 @@ def rms(x: np.ndarray, w: np.ndarray) -> np.ndarray:
 
 
 def slack(exact: np.ndarray, dim: int) -> np.ndarray:
-    """f32 sums of dim squares (relative error dim · u, halved by the root) and a few f32 operations."""
+    """f32 sums of dim squares (relative error dim · u, halved by the root), then a few f32 ops."""
     return np.abs(exact) * (dim / 2 + 8) * UNIT["f32"]
 
 
@@ -64,7 +64,8 @@ def test_rms_norm_into_a8_is_the_quantised_norm(
     exact = rms(x, w)
     top = np.abs(exact).reshape(rows, groups, 32).max(-1, keepdims=True)
     got = formats.decode("a8", out.data, x.shape).reshape(rows, groups, 32)
-    # Half a step of top/127; a little more for values whose f32 norm lay across a rounding boundary.
+    # Half a step of top/127; a little more for values whose f32 norm lay across a rounding
+    # boundary.
     assert (np.abs(got - exact.reshape(got.shape)) <= top / 127 * 0.501).all()
 
 
@@ -92,6 +93,7 @@ def test_layer_norm(target: Target, rows: int, dim: int, bias: bool, seed: int) 
     c = x - x.astype(np.float64).mean(-1, keepdims=True)
     deviation = np.sqrt((c * c).mean(-1, keepdims=True) + EPS)
     exact = c / deviation * w + (b if bias else 0)
-    # The mean's error, dim · u · max|x|, moves every centred value; it weighs most where all are equal.
+    # The mean's error, dim · u · max|x|, moves every centred value; it weighs most where all are
+    # equal.
     shift = (dim + 8) * UNIT["f32"] * np.abs(x).max(-1, keepdims=True) / deviation * np.abs(w)
     assert_close(out, exact, slack(exact, dim) + 2 * shift * (1 + np.abs(c) / deviation))

@@ -69,7 +69,8 @@ def test_uniform(target: Target) -> None:
     bits = np.array([philox([i, 3, 0, 0], [7, 0])[0] for i in range(100)])
     assert np.allclose(out[:100], (bits + 0.5) / 2**32, rtol=2.0**-23, atol=0)
     counts = np.histogram(out, 50, (0, 1))[0]
-    # chi-square with 49 degrees of freedom: 85.4 is passed by chance once in 1000; the seed is fixed.
+    # chi-square with 49 degrees of freedom: 85.4 is passed by chance once in 1000; the seed is
+    # fixed.
     assert ((counts - 400) ** 2 / 400).sum() < 85.4
 
 

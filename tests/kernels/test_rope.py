@@ -43,9 +43,12 @@ def slack(x: np.ndarray) -> float:
 @pytest.mark.parametrize("interleaved", [False, True])
 @settings(max_examples=15, deadline=None)
 @given(
-    tokens=st.integers(0, 7), heads=st.integers(1, 5), half=st.integers(1, 33), src=st.sampled_from(["f32", "f16"]),
+    tokens=st.integers(0, 7),
+    heads=st.integers(1, 5),
+    half=st.integers(1, 33),
+    src=st.sampled_from(["f32", "f16"]),
     dst=st.sampled_from(["f32", "f16"]),
-)  # fmt: skip
+)
 def test_rope(
     target: Target, interleaved: bool, tokens: int, heads: int, half: int, src: str, dst: str
 ) -> None:
@@ -69,7 +72,7 @@ def test_rope(
 @pytest.mark.parametrize("interleaved", [False, True])
 @pytest.mark.parametrize("cache", ["f16", "f32"])
 def test_rope_store(target: Target, interleaved: bool, cache: str) -> None:
-    """q in place, k and v to shuffled slots, from slices of one fused q-k-v tensor; other slots stay."""
+    """q in place, k and v to shuffled slots, from slices of one tensor; other slots stay."""
     rng = np.random.default_rng(5)
     tokens, heads, kvheads, half, pages = 21, 6, 2, 8, 4
     d = 2 * half
@@ -92,9 +95,17 @@ def test_rope_store(target: Target, interleaved: bool, cache: str) -> None:
     qv, kv, vv = (f.reshape(tokens, -1, d) for f in views)
     target(
         rope.rope_store_interleaved if interleaved else rope.rope_store,
-        q=pairs(qv, interleaved), k=pairs(kv, interleaved), v=vv, cos=cos, sin=sin, position=position,
-        slot=slot, out=pairs(qv, interleaved), kcache=pairs(kcache, interleaved, -2), vcache=vcache,
-    )  # fmt: skip
+        q=pairs(qv, interleaved),
+        k=pairs(kv, interleaved),
+        v=vv,
+        cos=cos,
+        sin=sin,
+        position=position,
+        slot=slot,
+        out=pairs(qv, interleaved),
+        kcache=pairs(kcache, interleaved, -2),
+        vcache=vcache,
+    )
     assert_close(qv, want_q, slack(q))
     page, lane = slot // PAGE, slot % PAGE
     assert_close(kcache[page, :, :, lane], want_k, slack(k))

@@ -77,9 +77,15 @@ def launch_candidates(target: Target, logits: np.ndarray, settings_: list[tuple]
     t, k, p, m = (np.array(c) for c in zip(*settings_, strict=True))
     weight = empty(logits.shape)
     target(
-        sampling.candidates, logits=logits, temperature=t.astype(np.float32), top_k=k.astype(np.int32),
-        top_p=p.astype(np.float32), min_p=m.astype(np.float32), weight=weight, BLOCK=512,
-    )  # fmt: skip
+        sampling.candidates,
+        logits=logits,
+        temperature=t.astype(np.float32),
+        top_k=k.astype(np.int32),
+        top_p=p.astype(np.float32),
+        min_p=m.astype(np.float32),
+        weight=weight,
+        BLOCK=512,
+    )
     return weight
 
 
@@ -106,7 +112,8 @@ def test_candidates_equal_the_sorted_ones(
     for x, w, (t, k, p, m) in zip(logits, weight, rows, strict=True):
         keep = kept(x, t, k, p, m)
         exact = np.exp((x - x.max()).astype(np.float64) / max(t, 1e-6))
-        # f32 exponents: relative error u · |exponent|; then a boundary of top-p or min-p may move by that.
+        # f32 exponents: relative error u · |exponent|; then a boundary of top-p or min-p may move
+        # by that.
         near = np.abs(exact[keep].min() - exact) <= 1e-4 * exact[keep].min()
         assert np.array_equal((w > 0) | near, keep | near)
         assert np.allclose(
@@ -169,7 +176,8 @@ def test_draws_follow_the_weights(target: Target) -> None:
     assert counts[2] == counts[6] == 0
     want = 600 * weight / weight.sum()
     live = weight > 0
-    # chi-square with 5 degrees of freedom: 20.5 is passed by chance once in 1000; the seed is fixed.
+    # chi-square with 5 degrees of freedom: 20.5 is passed by chance once in 1000; the seed is
+    # fixed.
     assert ((counts - want)[live] ** 2 / want[live]).sum() < 20.5
 
 

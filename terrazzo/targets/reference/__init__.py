@@ -1,4 +1,4 @@
-"""The reference target: interprets tile IR with NumPy; slow, plain, and the oracle of the others."""
+"""The reference target: interprets tile IR with NumPy; slow, plain, the oracle of the others."""
 
 from terrazzo.targets.reference.interpret import run
 

@@ -1,14 +1,16 @@
 """What each elementwise operation means, on NumPy arrays that already broadcast.
 
 Rounding, the same for every operation:
-* f32 add, sub, mul, div, sqrt, fma, floor, round: IEEE 754 binary32, one rounding (fma: one in all).
-* f32 exp, exp2, log, log2, rsqrt, tanh, erf, sin, cos: computed in binary64, then rounded to f32 (wrong
-  by at most one unit in the last place, and only where the binary64 result lies next to a tie).
+* f32 add, sub, mul, div, sqrt, fma, floor, round: IEEE 754 binary32, one rounding (fma: one in
+  all).
+* f32 exp, exp2, log, log2, rsqrt, tanh, erf, sin, cos: computed in binary64, then rounded to f32
+  (wrong by at most one unit in the last place, and only where the binary64 result lies next to a
+  tie).
 * f16 and bf16: the arguments widen to f32 exactly, the f32 operation above, one more rounding.
 * Rounding is to nearest, ties to even; denormals are kept. `round` rounds ties to even too.
 * Integers wrap. `floordiv` and `mod` floor (the remainder has the divisor's sign).
-* `max` and `min` give NaN if an argument is NaN. A target may give the other argument instead; kernels
-  do not rely on either.
+* `max` and `min` give NaN if an argument is NaN. A target may give the other argument instead;
+  kernels do not rely on either.
 * Float -> integer truncates, saturates, and makes NaN 0. Integer -> f16/bf16 goes through f32.
 """
 
@@ -51,8 +53,9 @@ def umulhi(a: Array, b: Array) -> Array:
 def fma(a: Array, b: Array, c: Array) -> Array:
     """a·b + c in f32 with one rounding.
 
-    The product is exact in binary64; the sum is made round-to-odd there (its error term by the two-sum
-    of Knuth), so that the rounding to f32 that follows is the only one (Boldo and Melquiond, 2008).
+    The product is exact in binary64; the sum is made round-to-odd there (its error term by the
+    two-sum of Knuth), so that the rounding to f32 that follows is the only one (Boldo and
+    Melquiond, 2008).
     """
     p, q = np.broadcast_arrays(a.astype(np.float64) * b.astype(np.float64), c.astype(np.float64))
     s = np.asarray(p + q)

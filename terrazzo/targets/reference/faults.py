@@ -1,4 +1,4 @@
-"""A fault found while a kernel runs, told in the author's terms: file, line, caret, numbers, remedy."""
+"""A fault found while a kernel runs, in its author's terms: place, caret, numbers, remedy."""
 
 from __future__ import annotations
 

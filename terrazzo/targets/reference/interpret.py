@@ -1,11 +1,13 @@
 """The interpreter: runs a kernel's statements with NumPy, a whole tile an operation.
 
-It is the living definition of the tile IR (`elementwise.py` holds the rounding rules). Grid blocks run
-in lexicographic order and have exactly `step` indices (the last may be short).
+It is the living definition of the tile IR (`elementwise.py` holds the rounding rules). Grid blocks
+run in lexicographic order and have exactly `step` indices (the last may be short).
 * Sums of floats accumulate in binary64 and round to f32 once at the end; integer sums wrap in i32.
-* `dot` multiplies and accumulates in binary64 and rounds to f32 once; `dot_acc` adds its accumulator in
-  binary64 before that rounding. i8 x i8 is exact in i32. Packed operands are decoded to f32 first.
-* `argmax` counts in the dimension, like `index`: a block's start is included. Its NaN order is undefined.
+* `dot` multiplies and accumulates in binary64 and rounds to f32 once; `dot_acc` adds its
+  accumulator in binary64 before that rounding. i8 x i8 is exact in i32. Packed operands are decoded
+  to f32 first.
+* `argmax` counts in the dimension, like `index`: a block's start is included. Its NaN order is
+  undefined.
 * A reduction over no elements gives 0 (sum), the type's lowest (max) or highest (min) value.
 """
 
@@ -46,11 +48,12 @@ def run(
 ) -> None:
     """Execute `kernel`, writing its outputs into `tensors` in place.
 
-    `check` finds reads of elements that nobody wrote, division of integers by zero and shifts past the
-    word. A parameter whose first access in the kernel's text is a store counts as uninitialised when it
-    starts, every other one as initialised; `initialised` says otherwise by name: True, False or a boolean
-    mask of the tensor's shape (of `data`'s shape if packed). Raises ArgumentError for arguments that do not fit the signature,
-    KernelError (with the source position) for a fault inside the kernel.
+    `check` finds reads of elements that nobody wrote, division of integers by zero and shifts past
+    the word. A parameter whose first access in the kernel's text is a store counts as uninitialised
+    when it starts, every other one as initialised; `initialised` says otherwise by name: True,
+    False or a boolean mask of the tensor's shape (of `data`'s shape if packed). Raises
+    ArgumentError for arguments that do not fit the signature, KernelError (with the source
+    position) for a fault inside the kernel.
     """
     dims = bind_dims(kernel, tensors)
     extents = {a.name: Extent(0, dims[a.dim]) for a in kernel.axes if not a.block}

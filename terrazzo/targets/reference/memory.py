@@ -1,8 +1,9 @@
 """Global memory of one launch: binds parameters, loads and stores tiles, checks every access.
 
-An access outside a parameter's bounds is always an error. With `check` on, each parameter also has a
-boolean shadow (True = initialised): a load that meets an element never written is an error. A parameter
-that the kernel's text stores to before it loads from it starts out uninitialised, every other initialised.
+An access outside a parameter's bounds is always an error. With `check` on, each parameter also has
+a boolean shadow (True = initialised): a load that meets an element never written is an error. A
+parameter that the kernel's text stores to before it loads from it starts out uninitialised, every
+other initialised.
 """
 
 from __future__ import annotations
@@ -46,11 +47,11 @@ class Extent:
 def bind_dims(kernel: Kernel, tensors: Mapping[str, Array | Packed]) -> dict[str, int]:
     """Extents of all named dims, from the kernel's statics and the tensors' shapes.
 
-    Raises ArgumentError for a missing tensor, a wrong dtype or format, a wrong rank, or extents of one
-    dim that disagree.
+    Raises ArgumentError for a missing tensor, a wrong dtype or format, a wrong rank, or extents of
+    one dim that disagree.
     """
     dims = dict(kernel.statics)
-    said_by = {name: "the kernel's own definition" for name in dims}
+    said_by = dict.fromkeys(dims, "the kernel's own definition")
     for p in kernel.params:
         if not p.tensor:
             continue
@@ -60,7 +61,8 @@ def bind_dims(kernel: Kernel, tensors: Mapping[str, Array | Packed]) -> dict[str
         for dim, size in zip(p.dims, shape, strict=True):
             if dims.setdefault(dim, size) != size:
                 raise ArgumentError(
-                    f"{kernel.name}: `{p.name}` has {size} along `{dim}`, {said_by[dim]} has {dims[dim]}"
+                    f"{kernel.name}: `{p.name}` has {size} along `{dim}`, "
+                    f"{said_by[dim]} has {dims[dim]}"
                 )
             said_by.setdefault(dim, f"`{p.name}`")
     return dims
@@ -73,8 +75,8 @@ def _shape_of(kernel: Kernel, p: Param, t: Array | Packed) -> tuple[int, ...]:
         raise ArgumentError(f"{kernel.name}: `{p.name}` is {got}, expected {p.dtype}")
     if isinstance(p.dtype, Format) and p.dtype.layout:
         raise ArgumentError(
-            f"{kernel.name}: `{p.name}` has layout {p.dtype.layout}; the reference target reads rows "
-            "of the format's own blocks",
+            f"{kernel.name}: `{p.name}` has layout {p.dtype.layout}; the reference target reads "
+            "rows of the format's own blocks",
             "give the tensor as it was before repacking",
         )
     if len(t.shape) != len(p.dims):
@@ -110,7 +112,7 @@ class Memory:
                     self.shadow[name] = _shadow(tensors[name], initialised.get(name, kinds[0]))
 
     def load(self, s: Load) -> Tile:
-        """The tile that `s` reads; raises KernelError out of bounds or on uninitialised elements."""
+        """The tile that `s` reads. KernelError: out of bounds, or an element never written."""
         t, param = self.tensors[s.param], self.kernel.param(s.param)
         data = t.data if isinstance(t, Packed) else t
         where = self._resolve(s, param, t, "load of")
@@ -119,7 +121,7 @@ class Memory:
         tile = np.array(data[where])
         if not isinstance(t, Packed):
             return tile
-        return PackedTile(t.format, tile.shape[:-1] + (self.extents[s.result.axes[-1]].size,), tile)
+        return PackedTile(t.format, (*tile.shape[:-1], self.extents[s.result.axes[-1]].size), tile)
 
     def store(self, s: Store, value: Tile, axes: tuple[str, ...]) -> None:
         """Write `value`, whose axes are `axes`, broadcast by name over the axes of the index."""
@@ -162,7 +164,7 @@ class Memory:
         return tuple(out)
 
     def _mesh(self, s: Load | Store, out: list[Array | slice | int]) -> tuple[Array | int, ...]:
-        """All entries as index arrays that broadcast, by axis name, to the axes of the whole index."""
+        """All entries as index arrays that broadcast, by axis name, to the index's own axes."""
         axes = index_axes(s)
         mesh: list[Array | int] = []
         for entry, i in zip(s.index, out, strict=True):
@@ -216,8 +218,11 @@ def _row_bytes(t: Packed, lo: int, hi: int, loc: Loc | None, what: str) -> slice
     """Where values lo..hi-1 of a packed row lie in its bytes."""
     k, group = t.shape[-1], t.format.group
     if lo % group or hi % group:
-        raise fault(loc, f"{what} takes {lo}..{hi - 1} of a {t.format} row, whose groups hold {group}",
-                    f"use a step that is a multiple of {group}")  # fmt: skip
+        raise fault(
+            loc,
+            f"{what} takes {lo}..{hi - 1} of a {t.format} row, whose groups hold {group}",
+            f"use a step that is a multiple of {group}",
+        )
     if (lo, hi) == (0, k):
         return slice(0, t.data.shape[-1])
     if t.format.name == "a8":  # planes a row: values, scales, sums
