@@ -168,6 +168,14 @@ class Kernel:
     statics: tuple[tuple[str, int], ...] = ()
     aliases: tuple[tuple[str, str], ...] = ()
 
+    def __hash__(self) -> int:
+        """The structural hash, computed once: kernels are looked up far more often than made."""
+        known = self.__dict__.get("_hash")
+        if known is None:
+            known = hash((self.name, self.params, self.axes, self.body, self.consts, self.statics, self.aliases))
+            object.__setattr__(self, "_hash", known)
+        return known
+
     def axis(self, name: str) -> Axis:
         return next(a for a in self.axes if a.name == name)
 

@@ -68,6 +68,14 @@ class Format:
 ElemType = DType | Format
 
 
+def plain(dtype: ElemType) -> ElemType:
+    """An element type without its layout. A laid-out plain type is a format of group 1: f16 as panels is
+    Format("f16", 1, "p16")."""
+    if not isinstance(dtype, Format):
+        return dtype
+    return DTYPES[dtype.name] if dtype.group == 1 else Format(dtype.name, dtype.group)
+
+
 @dataclass(frozen=True)
 class TileType:
     """dtype plus axis names, outermost first. `axes == ()` is a scalar."""

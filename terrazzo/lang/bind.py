@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from terrazzo.errors import ArgumentError
-from terrazzo.ir.types import DTYPES, DType, ElemType, Format
+from terrazzo.ir.types import DTYPES, DType, ElemType, Format, plain
 from terrazzo.lang.kernel import Kernel, ParamSpec
 from terrazzo.lang.types import TypeVar
 
-_ELEMENTS: dict[str, DType] = {d.numpy.name: d for d in DTYPES.values()}
+_ELEMENTS: dict[np.dtype, DType] = {d.numpy: d for d in DTYPES.values()}
 
 
 @dataclass(frozen=True)
@@ -160,8 +160,8 @@ def _tensor(kernel: Kernel, p: ParamSpec, value: Any) -> Tensor:
                 kernel, p, f"got {shape[-1]}", f"`{p.dims[-1]}` in groups of {fmt.group} ({fmt})"
             )
         return Tensor(p, value, fmt, shape, None)
-    dtype = _ELEMENTS.get(np.dtype(value.dtype).name)
-    if dtype is None or not np.dtype(value.dtype).isnative:
+    dtype = _ELEMENTS.get(value.dtype)  # a foreign byte order is a type of its own
+    if dtype is None:
         raise _error(kernel, p, f"got {value.dtype}", _expected(p))
     _check_type(kernel, p, dtype, value)
     return Tensor(p, value, dtype, shape, _strides(kernel, p, value, shape, dtype.bytes))
@@ -193,9 +193,8 @@ def _strides(
 
 
 def _check_type(kernel: Kernel, p: ParamSpec, dtype: ElemType, value: Any) -> None:
-    plain = Format(dtype.name, dtype.group) if isinstance(dtype, Format) else dtype
     allowed = p.dtype.choices if isinstance(p.dtype, TypeVar) else (p.dtype,)
-    if plain not in allowed:
+    if plain(dtype) not in allowed:
         raise _error(kernel, p, f"got {_shown(value)}", _expected(p))
 
 

@@ -12,7 +12,7 @@ from typing import Any, Literal, overload
 
 from terrazzo.errors import ArgumentError, KernelError
 from terrazzo.ir import ops
-from terrazzo.ir.types import DType, ElemType, Format
+from terrazzo.ir.types import DType, ElemType, plain
 from terrazzo.lang import types as t
 from terrazzo.lang.frontend import Frontend
 from terrazzo.lang.source import Source, locate
@@ -199,8 +199,7 @@ class Kernel:
             raise ArgumentError(
                 f"kernel `{self.name}`: type `{p.dtype}` of `{p.name}` is not given"
             )
-        plain = Format(bound.name, bound.group) if isinstance(bound, Format) else bound
-        if plain not in p.dtype.choices:
+        if plain(bound) not in p.dtype.choices:
             names = ", ".join(map(str, p.dtype.choices))
             raise ArgumentError(
                 f"argument `{p.name}` of `{self.name}`: expected one of {names}, got {bound}"

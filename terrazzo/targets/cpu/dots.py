@@ -5,14 +5,14 @@ from __future__ import annotations
 from terrazzo.errors import KernelError
 from terrazzo.ir.graph import Graph
 from terrazzo.ir.ops import Block, Load, Store, Whole
-from terrazzo.ir.types import DTYPES, Format, Value
+from terrazzo.ir.types import DTYPES, Format, TileType, Value
 from terrazzo.targets.cpu import layouts, micro
 from terrazzo.targets.cpu.access import paged
 from terrazzo.targets.cpu.builder import W
 from terrazzo.targets.cpu.evaluate import Evaluator
 from terrazzo.targets.cpu.frame import Frame, element_type
 from terrazzo.targets.cpu.isa import Isa
-from terrazzo.targets.cpu.nest import Dot, OperandA, Root
+from terrazzo.targets.cpu.nest import Buf, Dot, OperandA, Root
 
 PANEL_ROW = W * 4  # bytes of one k-row of a scratch panel
 
@@ -288,7 +288,23 @@ class DotEmitter:
         whole = isinstance(load.index[-1], Whole)
         if not isinstance(fmt, Format) or fmt.layout != "p16" or len(load.index) != 2 or not whole:
             raise KernelError(f"{load.param}: rows of a packed matrix are read whole, in layout p16")
+        if fmt.group == 1:
+            self.gather_row(load, fmt, row, r.buf)
+            return
         args = [("ptr", self.fr.pointer(load.param)), ("i64", self.fr.stride(load.param, 0)), ("i64", row),
                 ("ptr", self.fr.row_of(r.buf)), ("i64", self.fr.extent(r.buf.axes[-1]))]  # fmt: skip
         f.call("void", self.use(micro.decode_row(self.isa, fmt)), args)
 
+    def gather_row(self, load: Load, fmt: Format, row: str, buf: Buf) -> None:
+        """One row out of plain panels: element k lies 16 elements after element k - 1."""
+        f, dtype = self.f, DTYPES[fmt.name]
+        panel = f.mul(f.op(f"lshr i64 {row}, 4"), self.fr.stride(load.param, 0))
+        t = element_type(dtype)
+        lane = f.gep(f.gep(self.fr.pointer(load.param), panel), f.op(f"and i64 {row}, 15"), t)
+        out, like = self.fr.row_of(buf), Value(-1, TileType(dtype))
+
+        def one(k: str) -> None:
+            x = f.load(t, f.gep(lane, f.mul(k, W), t), dtype.bytes)
+            f.store("float", self.ev.widen(x, like, False), f.gep(out, k, "float"), 4)
+
+        self.fr.loop(0, self.fr.extent(buf.axes[-1]), one)
