@@ -1,0 +1,83 @@
+# make run     set up and let the demo model write: the first command to try
+# make test    set up, lint, run the tests (no torch)
+# make lint    ruff and pyright
+# make oracle  the tests against transformers, in an environment of their own
+# make bench   measure this machine with the demo model
+# make clean   remove environments and caches of this checkout (models and ~/.cache stay)
+
+PYTHON ?= python3
+PROMPT ?= The three most important inventions in the history of computing are
+TOKENS ?= 96
+THREADS ?= 2
+
+VENV := .venv
+ORACLE := .venv-oracle
+BIN := $(VENV)/bin
+PIP := -m pip install --quiet --disable-pip-version-check
+PYTEST_OPTIONS ?=
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help run test lint oracle bench clean
+
+help:
+	@sed -n 's/^# make/make/p' Makefile
+
+# -- environments: a stamp each, so that a second call starts at once --------------------------------
+
+define new-environment
+@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+  echo "error: '$(PYTHON)' is missing or older than Python 3.11; name one: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 2; }
+@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+  echo "error: '$(PYTHON)' lacks the modules venv and ensurepip (Debian, Ubuntu: install python3-venv)" >&2; exit 2; }
+@echo "making $(1)"
+@$(PYTHON) -m venv --clear $(1)
+@touch $@
+endef
+
+$(VENV)/.made:
+	$(call new-environment,$(VENV))
+
+$(VENV)/.run: $(VENV)/.made pyproject.toml
+	@echo "installing terrazzo into $(VENV)"
+	@$(BIN)/python $(PIP) --editable .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.run
+	@echo "installing the tests' tools into $(VENV)"
+	@$(BIN)/python $(PIP) --editable '.[dev]'
+	@touch $@
+
+$(ORACLE)/.made:
+	$(call new-environment,$(ORACLE))
+
+$(ORACLE)/.oracle: $(ORACLE)/.made pyproject.toml
+	@echo "installing the oracles into $(ORACLE)"
+	@$(ORACLE)/bin/python $(PIP) --editable '.[oracle]'
+	@touch $@
+
+# -- what there is to do ----------------------------------------------------------------------------
+
+run: $(VENV)/.run
+	@$(BIN)/terrazzo pull smollm2
+	@$(BIN)/terrazzo generate smollm2 "$(PROMPT)" --max-tokens $(TOKENS)
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/pyright --pythonpath $(BIN)/python
+
+test: lint
+	@$(BIN)/terrazzo pull smollm2
+	$(BIN)/python -m pytest --ignore tests/oracle $(PYTEST_OPTIONS)
+
+oracle: $(ORACLE)/.oracle
+	@$(ORACLE)/bin/terrazzo pull smollm2
+	$(ORACLE)/bin/python -m pytest tests/oracle $(PYTEST_OPTIONS)
+
+bench: $(VENV)/.run
+	@$(BIN)/terrazzo pull smollm2
+	@$(BIN)/terrazzo bench smollm2 --prompt 512 --decode 128 --threads $(THREADS)
+
+clean:
+	rm -rf $(VENV) $(ORACLE) .venv-bench build dist .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
