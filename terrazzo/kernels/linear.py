@@ -16,9 +16,9 @@ def matmul(
     a: tz.gm[T, m, k],
     b: tz.gm[T, k, n],
     out: tz.gm[R, m, n],
-    M: tz.const = 128,
-    N: tz.const = 256,
-    K: tz.const = 64,
+    M: tz.const = tz.by_target(128, cpu=1024),
+    N: tz.const = tz.by_target(256, cpu=128),
+    K: tz.const = tz.by_target(64, cpu=512),
 ):
     """out = a @ b."""
     for i, j in tz.grid(m, n, step=(M, N)):

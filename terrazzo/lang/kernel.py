@@ -139,8 +139,11 @@ class Kernel:
         consts: Mapping[str, Any] | None = None,
         present: Collection[str] = (),
         statics: Mapping[str, int] | None = None,
+        target: str = "",
     ) -> ops.Kernel:
         """The kernel as IR, with types, constants, optional tensors and static dims resolved.
+
+        target: whose defaults of constants apply (`tz.by_target`).
 
         dtypes: type variable -> element type. consts: values of `tz.const` parameters that differ
         from their defaults.
@@ -149,7 +152,7 @@ class Kernel:
         KernelError for an error in the source.
         """
         types = dict(dtypes or {})
-        values = self._consts(consts or {})
+        values = self._consts(consts or {}, target)
         given = [
             p for p in self.params if p.kind == "tensor" and (not p.optional or p.name in present)
         ]
@@ -168,7 +171,7 @@ class Kernel:
                 self._made[key] = self._trace(types, values, given, extents)
             return self._made[key]
 
-    def _consts(self, consts: Mapping[str, Any]) -> dict[str, Any]:
+    def _consts(self, consts: Mapping[str, Any], target: str) -> dict[str, Any]:
         for name in consts:
             if self.param(name).kind != "const":
                 raise ArgumentError(f"`{name}` of kernel `{self.name}` is not a tz.const")
@@ -178,7 +181,7 @@ class Kernel:
                 value = consts.get(p.name, p.default)
                 if value is ...:
                     raise ArgumentError(f"kernel `{self.name}`: constant `{p.name}` is missing")
-                out[p.name] = value
+                out[p.name] = value.on(target) if isinstance(value, t.ByTarget) else value
         return out
 
     def _statics(self, given: list[ParamSpec], statics: Mapping[str, int]) -> dict[str, int]:

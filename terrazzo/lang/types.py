@@ -25,6 +25,22 @@ class _Const:
         return "tz.const"
 
 
+@dataclass(frozen=True)
+class ByTarget:
+    """A default that differs by target: tile sizes fit memories, and memories differ."""
+
+    default: Any
+    targets: tuple[tuple[str, Any], ...]
+
+    def on(self, target: str) -> Any:
+        return dict(self.targets).get(target, self.default)
+
+
+def by_target(default: Any, **targets: Any) -> Any:
+    """The default of a `tz.const`: `default`, or another value on the targets named (`cpu=512`)."""
+    return ByTarget(default, tuple(sorted(targets.items())))
+
+
 if TYPE_CHECKING:
     # To a type checker the element types are annotations as well as values.
     f32: TypeAlias = Any

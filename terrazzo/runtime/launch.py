@@ -76,7 +76,7 @@ def prepare(kernel: Kernel, args: Sequence[Any], kwargs: Mapping[str, Any], isa:
     args = [_array(a) for a in args]
     kwargs = {n: _array(a) if n in tensors else a for n, a in kwargs.items()}
     b = bind(kernel, args, kwargs)
-    ir = kernel.specialise(b.dtypes, b.consts, b.present, b.statics)
+    ir = kernel.specialise(b.dtypes, b.consts, b.present, b.statics, "cpu")
     _check_memory(kernel, b, ir.stored())
     code = compiled(ir, isa or detect())
     return table(code, b)
