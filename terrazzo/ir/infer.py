@@ -8,13 +8,13 @@ from terrazzo.errors import KernelError
 from terrazzo.ir.ops import BINARY, COMPARE, LEAVES, UNARY, Op
 from terrazzo.ir.types import DType, ElemType, Format, TileType, Value, bool_, f32, i8, i32, u8, u32
 
-FLOAT_UNARY = ("exp", "exp2", "log", "log2", "sqrt", "rsqrt", "tanh", "erf", "sin", "cos", "floor",
-               "round")  # fmt: skip
+FLOAT_UNARY = ("exp", "exp2", "log", "log2", "sqrt", "rsqrt", "tanh", "erf", "sin", "cos",
+               "floor", "round")  # fmt: skip
 BITWISE = ("and", "or", "xor")
 INT_BINARY = ("floordiv", "mod", "shl", "shr")
 OPS = frozenset(
-    {*UNARY, *BINARY, *COMPARE, *LEAVES, "where", "fma", "cast", "bitcast", "reduce", "dot", "dot_acc",
-     "quantize"}
+    {*UNARY, *BINARY, *COMPARE, *LEAVES, "where", "fma", "cast", "bitcast", "reduce", "dot",
+     "dot_acc", "quantize"}
 )  # fmt: skip
 
 
@@ -30,7 +30,7 @@ def dot_axes(a: Value, b: Value) -> tuple[str, ...]:
 
 
 def dot_dtype(a: ElemType, b: ElemType) -> DType | None:
-    """f32 from floats and packed types, i32 from bytes of which one is signed, None if there is none."""
+    """f32 from floats and packed types, i32 from bytes (one of them signed), else None."""
     if {a, b} <= {i8, u8} and i8 in (a, b):
         return i32
     if all(isinstance(t, Format) or t.kind == "float" for t in (a, b)):
@@ -46,8 +46,9 @@ def sum_dtype(x: DType) -> DType:
 def result_type(op: Op) -> TileType:
     """The type `op` must have. Raises KernelError if the arguments are not what the op takes.
 
-    A leaf's, cast's, bitcast's and quantize's element type and a constant's axes are given by the op's
-    own result. The order of axes carries no meaning for a plain type; a packed one's groups lie on its last.
+    A leaf's, cast's, bitcast's and quantize's element type and a constant's axes are given by the
+    op's own result. The order of axes has no meaning for a plain type; a packed one's groups lie
+    on its last.
     """
     rule = _RULES.get(op.op)
     if rule is None:

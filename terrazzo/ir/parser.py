@@ -11,7 +11,18 @@ from typing import Literal, TypeVar
 from terrazzo.errors import KernelError
 from terrazzo.ir.formats import FORMATS
 from terrazzo.ir.ops import (
-    Block, Carry, Index, Kernel, Load, Loop, LoopVar, Op, Param, Stmt, Store, Whole,
+    Block,
+    Carry,
+    Index,
+    Kernel,
+    Load,
+    Loop,
+    LoopVar,
+    Op,
+    Param,
+    Stmt,
+    Store,
+    Whole,
 )  # fmt: skip
 from terrazzo.ir.types import DTYPES, Axis, ElemType, Format, TileType, Value
 

@@ -1,4 +1,4 @@
-"""Each pass from text to text: golden/PASS_CASE.txt holds the input, a line `=== PASS`, the output."""
+"""Passes from text to text: golden/PASS_CASE.txt holds input, a line `=== PASS`, output."""
 
 from collections.abc import Callable
 from pathlib import Path
