@@ -105,9 +105,11 @@ def test_missing_and_invalid_templates(tmp_path: Path) -> None:
     with pytest.raises(ChatError, match=r"has no chat template .* use `terrazzo generate`"):
         template(tmp_path, None)
     with pytest.raises(ChatError, match="is not valid at line 2: unexpected 'end of template'"):
-        template(tmp_path, "\n{% for")
+        template(tmp_path, "\n{% for").render(USER)
 
 
 def test_messages_need_a_role(demo: ChatTemplate) -> None:
-    with pytest.raises(ChatError, match="message 2 of 2 has no role"):
-        demo.render([*USER, {"content": "x"}])
+    for call in (demo.render, demo.encode):
+        for wrong in ({"content": "x"}, {"role": 3}, "user"):
+            with pytest.raises(ChatError, match="message 2 of 2 has no role"):
+                call([*USER, wrong])  # pyright: ignore[reportArgumentType]
