@@ -6,7 +6,6 @@ down instead of running it.
 
 from __future__ import annotations
 
-import os
 import threading
 import weakref
 from collections.abc import Mapping, Sequence
@@ -27,6 +26,8 @@ from terrazzo.targets.cpu.compile import Compiled, Stages, compiled, stages
 from terrazzo.targets.cpu.frame import FIRST_SLOT
 from terrazzo.targets.cpu.isa import Isa, detect
 
+REMEMBERED = 32  # shapes a kernel
+SMALL = 128 << 10  # bytes; waking the other threads would cost more than they save
 _state = threading.local()
 _repacked: weakref.WeakKeyDictionary[Packed, Packed] = weakref.WeakKeyDictionary()
 
@@ -135,37 +136,112 @@ def _overlap(a: np.ndarray, b: np.ndarray) -> bool:
         return True
 
 
-class Scratch:
-    """One growing scratch memory a Python thread."""
+class Ready:
+    """A launch with its program and scratch, reusable for arguments of equal kinds and shapes."""
 
-    def __init__(self) -> None:
-        self.memory = np.zeros(0, np.uint8)
-        self.pid = os.getpid()
+    def __init__(self, launch: Launch, threads: int) -> None:
+        self.launch, self.threads = launch, threads
+        self.keep: object = None
+        self.control = np.zeros(8, np.int64)
+        each = -(-launch.scratch // 4096) * 4096 + 128
+        self.scratch = pool.private_memory(each * threads)
+        t = launch.table
+        t[:4] = self.scratch.ctypes.data, each, self.control.ctypes.data, 0
+        self.program = pool.Program([(phase, t.ctypes.data) for phase in launch.code.phases], self.control)
 
-    def get(self, size: int) -> tuple[int, int]:
-        """(address, stride): room of `size` bytes for each of the threads asked for."""
-        if len(self.memory) < size:
-            self.memory = pool.private_memory(size)
-        return self.memory.ctypes.data, size
+    def run(self) -> None:
+        pool.shared().run(self.program, self.threads)
+
+
+def _kind(x: Any) -> Any:
+    """What of an argument shapes the launch."""
+    if isinstance(x, np.ndarray):
+        return x.dtype, x.shape, x.strides, x.flags.writeable
+    if isinstance(x, Packed):
+        return x.format, x.shape, x.data.strides
+    return type(x) if isinstance(x, (int, float)) else None
 
 
 def call(kernel: Kernel, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-    """Run on `threads()` threads. Outputs are written in place."""
-    run(prepare(kernel, args, kwargs))
+    """Run it. Outputs are written in place. Small work stays on the calling thread."""
+    known = _known(kernel, args, kwargs)
+    if known is not None:
+        known.run()
+        return
+    launch = prepare(kernel, args, kwargs)
+    ready = Ready(launch, threads_for(launch))
+    _remember(kernel, args, kwargs, ready)
+    ready.run()
 
 
-def run(launch: Launch, threads: int | None = None) -> None:
-    threads = threads or thread_count.default_threads()
-    each = -(-launch.scratch // 4096) * 4096 + 128
-    if not hasattr(_state, "scratch"):
-        _state.scratch = Scratch()
-    launch.table[0], _ = _state.scratch.get(each * threads)
-    launch.table[1] = each
-    control = np.zeros(8, np.int64)
-    launch.table[2], launch.table[3] = control.ctypes.data, 0
-    at = launch.table.ctypes.data
-    program = pool.Program([(phase, at) for phase in launch.code.phases], control)
-    pool.shared().run(program, threads)
+def threads_for(launch: Launch) -> int:
+    moved = sum(x.nbytes for x in launch.keep if isinstance(x, np.ndarray))
+    return 1 if moved < SMALL else thread_count.default_threads()
+
+
+def run(launch: Launch, threads: int) -> None:
+    """Run a prepared launch once."""
+    Ready(launch, threads).run()
+
+
+def _recipes() -> weakref.WeakKeyDictionary[Kernel, dict[Any, Ready]]:
+    """This thread's ready launches by kernel and kinds of arguments: calls of equal shapes only fill in
+    pointers and scalars. Arguments that would need checks beyond their kind are not remembered."""
+    if not hasattr(_state, "recipes"):
+        _state.recipes = weakref.WeakKeyDictionary()
+    return _state.recipes
+
+
+def _key(kernel: Kernel, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any | None:
+    given = {p.name: a for p, a in zip(kernel.params, args, strict=False)}
+    if len(given) < len(args) or given.keys() & kwargs.keys():
+        return None
+    given |= kwargs
+    key: list[Any] = []
+    for p in kernel.params:
+        if p.name not in given:
+            key.append(None)
+            continue
+        x = given[p.name]
+        if p.kind == "const":
+            key.append((x,))
+        elif p.kind == "tensor" and x is not None and not isinstance(x, np.ndarray):
+            return None
+        else:
+            key.append(_kind(x))
+    return tuple(key) if given.keys() <= {p.name for p in kernel.params} else None
+
+
+def _known(kernel: Kernel, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Ready | None:
+    """A remembered launch with these arguments filled in; None if there is none or memory overlaps."""
+    key = _key(kernel, args, kwargs)
+    ready = _recipes().get(kernel, {}).get(key) if key is not None else None
+    if ready is None:
+        return None
+    given = {p.name: a for p, a in zip(kernel.params, args, strict=False)} | kwargs
+    code, t = ready.launch.code, ready.launch.table
+    spans: list[tuple[int, int]] = []
+    for n, s in enumerate(code.slots, FIRST_SLOT):
+        if s.kind == "ptr":
+            x = given[s.name]
+            t[n] = at = x.__array_interface__["data"][0]
+            spans.append((at, at + sum(d * abs(st) for d, st in zip(x.shape, x.strides, strict=True))))
+        elif s.kind == "scalar" and s.name in given:
+            t[n] = _bits(code.kernel.param(s.name).dtype, given[s.name])
+    spans.sort()
+    if any(a[1] > b[0] for a, b in zip(spans, spans[1:], strict=False)):
+        return None
+    ready.keep = given
+    return ready
+
+
+def _remember(kernel: Kernel, args: Sequence[Any], kwargs: Mapping[str, Any], ready: Ready) -> None:
+    key = _key(kernel, args, kwargs)
+    if key is not None:
+        known = _recipes().setdefault(kernel, {})
+        if len(known) >= REMEMBERED:
+            known.pop(next(iter(known)))
+        known[key] = ready
 
 
 def explain(kernel: Kernel, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Stages:
