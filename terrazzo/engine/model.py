@@ -6,7 +6,7 @@ import os
 import resource
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -84,18 +84,21 @@ class Model:
         self._lock = threading.Lock()
 
     # -- text -----------------------------------------------------------------------------------
-    def generate(self, prompt: str, max_tokens: int = 128, *, stop: Sequence[str] = (), special: bool = False,
-                 sampling: Sampling | None = None, **options: float) -> Iterator[str]:  # fmt: skip
-        """Pieces of the completion of `prompt` as they come. `options` are Sampling's fields.
+    def generate(self, prompt: str | Sequence[int], max_tokens: int = 128, *, stop: Sequence[str] = (),
+                 special: bool = False, sampling: Sampling | None = None,
+                 **options: float) -> Iterator[str]:  # fmt: skip
+        """Pieces of the completion of `prompt` (text, or token ids) as they come. `options` are Sampling's
+        fields.
 
         `special`: control tokens written out in the prompt count as such (a rendered chat template).
         `self.stats` has the figures. Raises OptionError, ContextOverflow; Ctrl-C raises KeyboardInterrupt
         and leaves the model usable.
         """
-        ids = self.tokenizer.encode(prompt, special=special)
+        text = isinstance(prompt, str)
+        ids = self.tokenizer.encode(prompt, special=special) if text else list(prompt)
         choice = _sampling(sampling, options)
         stream, cut = self.tokenizer.stream(), StopText(tuple(stop))
-        for token in self._tokens(ids, max_tokens, choice):
+        for token in self._tokens(ids, max_tokens, choice, self.tokenizer.eos_ids):
             piece = cut.push(stream.push(token))
             if piece:
                 yield piece
@@ -106,10 +109,12 @@ class Model:
         if rest:
             yield rest
 
-    def generate_ids(self, ids: Sequence[int], max_tokens: int = 128, *, sampling: Sampling | None = None,
-                     **options: float) -> list[int]:  # fmt: skip
-        """The ids that follow `ids`; an end-of-text token ends them and is not included."""
-        return list(self._tokens(list(ids), max_tokens, _sampling(sampling, options)))
+    def generate_ids(self, ids: Sequence[int], max_tokens: int = 128, *, ignore_eos: bool = False,
+                     sampling: Sampling | None = None, **options: float) -> list[int]:  # fmt: skip
+        """The ids that follow `ids`; an end-of-text token ends them and is not included, unless it is to be
+        ignored (to measure)."""
+        ends = frozenset() if ignore_eos else self.tokenizer.eos_ids
+        return list(self._tokens(list(ids), max_tokens, _sampling(sampling, options), ends))
 
     def logits(self, ids: Sequence[int]) -> np.ndarray:
         """f32 [len(ids), vocab]: the logits after every position."""
@@ -136,7 +141,8 @@ class Model:
         if bad:
             raise OptionError(f"token id {bad[0]} is outside the vocabulary of {self.config.vocab_size:,}")
 
-    def _tokens(self, ids: list[int], max_tokens: int, sampling: Sampling) -> Iterator[int]:
+    def _tokens(self, ids: list[int], max_tokens: int, sampling: Sampling,
+                ends: Collection[int]) -> Iterator[int]:  # fmt: skip
         if max_tokens < 1:
             raise OptionError(f"max_tokens is {max_tokens}", "ask for at least 1")
         self._check(ids, 1)
@@ -155,7 +161,7 @@ class Model:
                 stats.decode_s += now - start
             else:
                 stats.first_token_s = now - began
-            if token in self.tokenizer.eos_ids:
+            if token in ends:
                 stats.stop = "eos"
                 return
             stats.tokens += 1

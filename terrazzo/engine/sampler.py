@@ -15,7 +15,8 @@ RECENT = 4096
 
 
 class Sampler:
-    """Works on rows 0 .. n-1 of `logits` (f32 [rows, vocab]); penalties change them in place."""
+    """Works on rows 0 .. n-1 of `logits` (f32 [rows, vocab]); penalties change them in place. `greedy` is
+    the recording that takes the likeliest token."""
 
     def __init__(self, logits: np.ndarray, threads: int) -> None:
         rows, vocab = logits.shape
@@ -29,7 +30,7 @@ class Sampler:
         vary = {"seqs": "rows"}
         greedy = Recorder("greedy", threads)
         greedy.add(argmax, vary, logits=logits, out=self.token)
-        self._greedy = greedy.finish()
+        self.greedy = greedy.finish()
         self._drawing = self._penalising = None
 
     def _penalise(self, rows: int) -> None:
@@ -63,8 +64,8 @@ class Sampler:
                 self.count[r], self.penalty[r] = len(recent), o.repeat_penalty
             self._penalise(rows)
         if all(o.greedy for o in options):
-            self._greedy.set("rows", rows)
-            self._greedy.replay()
+            self.greedy.set("rows", rows)
+            self.greedy.replay()
             return self.token[:rows].tolist()
         for r, (o, past) in enumerate(zip(options, history, strict=True)):
             self.temperature[r], self.top_k[r], self.top_p[r], self.min_p[r] = (
