@@ -227,33 +227,32 @@ class DotEmitter:
 
     # -- packing and packed tensors -----------------------------------------------------------------
     def put_panel(self, r: Root, x: str) -> None:
-        """16 elements of a B operand (buf axes: k, n) into its panels."""
+        """16 columns of one k-row of a B operand (buf axes: k, n) into its panels."""
         f = self.f
         if r.buf is None:
             return
-        k, n = r.buf.axes
+        k = r.buf.axes[0]
         base, chunk = self.fr.addresses[r.buf.name], self.ev.chunk or "0"
         stride = f.mul(self.fr.size(k), W)
         x = self.as_f32(r.value, x)
-        if self.ev.col == n:
-            panel = f.mul(f.op(f"lshr i64 {chunk}, 4") if chunk != "0" else "0", stride)
-            at = f.add(panel, f.mul(self.fr.position.get(k, "0"), W))
-            f.store(f"<{W} x float>", x, f.gep(base, at, "float"), 64)
+        panel = f.mul(f.op(f"lshr i64 {chunk}, 4") if chunk != "0" else "0", stride)
+        at = f.add(panel, f.mul(self.fr.position.get(k, "0"), W))
+        f.store(f"<{W} x float>", x, f.gep(base, at, "float"), 64)
+
+    def put_square(self, r: Root, n0: str, k0: str, rows: list[str], mask: tuple[str, str] | None) -> None:
+        """16 k-rows of the panel of columns n0 .. n0 + 15, from k0 on; fewer if masked."""
+        f = self.f
+        if r.buf is None:
             return
-        row = self.fr.position.get(n, "0")
-        key = ("panel lane", r.buf.name, row)
-        lane0 = self.fr.get(key)
-        if lane0 is None:
-            at = f.add(f.mul(f.op(f"lshr i64 {row}, 4"), stride), f.op(f"and i64 {row}, 15"))
-            lane0 = self.fr.keep(key, f.gep(base, at, "float"))
-        left = self.ev.mask[1] if self.ev.mask else str(W)
-        for lane in range(W):
-            y = f.op(f"extractelement <{W} x float> {x}, i32 {lane}")
-            q = f.gep(lane0, f.mul(f.add(chunk, lane), W), "float")
-            if self.ev.mask is None:
-                f.store("float", y, q, 4)
+        panel = f.mul(f.op(f"lshr i64 {n0}, 4"), f.mul(self.fr.size(r.buf.axes[0]), W))
+        p = f.gep(self.fr.addresses[r.buf.name], f.add(panel, f.mul(k0, W)), "float")
+        for i, x in enumerate(rows):
+            at = f.gep(p, i * W, "float")
+            if mask is None:
+                f.store(f"<{W} x float>", x, at, 64)
             else:
-                f.when(f.op(f"icmp slt i64 {lane}, {left}"), lambda y=y, q=q: f.store("float", y, q, 4))
+                f.when(f.op(f"icmp slt i64 {i}, {mask[1]}"),
+                       lambda x=x, at=at: f.store(f"<{W} x float>", x, at, 64))  # fmt: skip
 
     def as_f32(self, v: Value, x: str) -> str:
         return self.ev.widen(x, v, True)

@@ -184,6 +184,11 @@ class PhaseEmitter:
     def nest(self, s: Nest) -> None:
         passing = [r.value.id for level in s.levels for r in level.roots if r.buf and r.buf.kind == "row"]
 
+        first = s.levels[0].roots[0]
+        if first.kind == "pack" and first.buf is not None and s.levels[0].col == first.buf.axes[0]:
+            self.pack_across(first, s.rows[0], first.buf.axes[0])
+            return
+
         def rows(left: tuple[str, ...]) -> None:
             if left:
                 axis = left[0]
@@ -201,6 +206,35 @@ class PhaseEmitter:
         self.scoped(lambda: rows(s.rows))
         for v in passing:
             self.ev.buf_of.pop(v, None)
+
+    def pack_across(self, r: Root, n: str, k: str) -> None:
+        """A B operand that is contiguous along k: 16 rows of 16 at a time are transposed into a panel. Rows
+        past the end repeat the last one; their columns are never stored."""
+        f, ev, fr = self.f, self.ev, self.fr
+        ext_n, ext_k = fr.extent(n), fr.extent(k)
+        last = f.sub(ext_n, 1)
+
+        def block(j: str, _: list[str]) -> None:
+            rows = [f.min(f.add(j, i), last) for i in range(W)]
+
+            def chunk(c: str, mask: tuple[str, str] | None) -> None:
+                ev.col, ev.chunk, ev.mask = k, c, mask
+                tile: list[str] = []
+                for row in rows:
+                    fr.position[n] = row
+                    fr.scopes.append({})
+                    tile.append(self.as_stored(r.value, ev.vector(r.value), True))
+                    fr.scopes.pop()
+                del fr.position[n]
+                ev.col, ev.chunk, ev.mask = None, None, None
+                self.dots.put_square(r, j, c, transposed(f, tile), mask)
+
+            full = f.op(f"and i64 {ext_k}, {-W}")
+            fr.loop(0, f.op(f"lshr i64 {full}, 4"), lambda c: chunk(f.mul(c, W), None))
+            f.when(f.op(f"icmp slt i64 {full}, {ext_k}"),
+                   lambda: self.scoped(lambda: chunk(full, self.mask(f.sub(ext_k, full)))))  # fmt: skip
+
+        f.loop(0, ext_n, W, [], lambda j, a: self.scoped(lambda: block(j, a)))
 
     def level(self, level: Level) -> None:
         for r in level.roots:
@@ -445,6 +479,18 @@ def _float(v: Value) -> bool:
 
 def _unsigned(v: Value) -> bool:
     return isinstance(v.dtype, DType) and v.dtype.kind == "uint"
+
+
+def transposed(f: Function, rows: list[str]) -> list[str]:
+    """A 16 x 16 tile by four rounds of interleaving row i with row i + 8."""
+    for _ in range(4):
+        out: list[str] = []
+        for i in range(W // 2):
+            for half in (0, W // 2):
+                pick = ", ".join(f"i32 {half + x}, i32 {W + half + x}" for x in range(W // 2))
+                out.append(f.op(f"shufflevector {VF} {rows[i]}, {VF} {rows[i + W // 2]}, {VI} <{pick}>"))
+        rows = out
+    return rows
 
 
 def emit_scratch(program: Program) -> Function:
