@@ -6,7 +6,7 @@ tokens, positions, pages and rows is data in the step's index arrays, never a ne
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -103,9 +103,9 @@ class LlamaStep:
     def _floats(*shape: int) -> np.ndarray:
         return private_memory(4 * int(np.prod(shape))).view(np.float32).reshape(shape)
 
-    def _activations(self, rows: int, width: int) -> np.ndarray | Packed:
-        """What a product reads: a8 rows, or f32."""
-        if not self.int8:
+    def _activations(self, rows: int, width: int, readers: Iterable[Packed]) -> np.ndarray | Packed:
+        """What products with `readers` read: a8 rows if any of them is low-bit, else f32."""
+        if not self.int8 or all(w.format.group == 1 for w in readers):
             return self._floats(rows, width)
         size = formats.bytes_per_row(formats.A8, width)
         return Packed(formats.A8, (rows, width), private_memory(rows * size).reshape(rows, size))
@@ -116,15 +116,18 @@ class LlamaStep:
         r = self.recorder
         heads, kv, d, half = c.heads, c.kv_heads, c.head_dim, c.head_dim // 2
         x = self._floats(t, c.hidden)
-        h = self._activations(t, c.hidden)
+        h = self._activations(t, c.hidden, [m for y in w.layers for m in (*y.qkv, y.gate, y.up)])
         qkv = self._floats(t, heads + 2 * kv, d)
         q, k, v = qkv[:, :heads], qkv[:, heads : heads + kv], qkv[:, heads + kv :]
         mixed = self._floats(t, heads * d)
-        attended = self._activations(t, heads * d) if self.int8 else mixed
-        ffn = self._activations(t, c.ffn)
+        attended = self._activations(t, heads * d, [y.output for y in w.layers])
+        ffn = self._activations(t, c.ffn, [y.down for y in w.layers])
         cos, sin = w.rope
         by_token = {"rows": "tokens", "m": "tokens", "tokens": "tokens"}
-        wide = {"K": WIDE_K} if self.int8 else {}
+
+        def product(a: np.ndarray | Packed, w: Packed, out: np.ndarray, rows: str, **more: object) -> None:
+            in_place = isinstance(a, Packed) and w.format.group > 1
+            r.add(linear, {"m": rows}, a=a, w=w, out=out, **({"K": WIDE_K} if in_place else {}), **more)
 
         def norm(source: np.ndarray, weight: np.ndarray, out: np.ndarray | Packed, rows: str) -> None:
             r.add(rms_norm, {"rows": rows}, x=source, weight=weight, out=out, eps=c.rms_eps)
@@ -136,7 +139,7 @@ class LlamaStep:
             at = 0
             for part, bias in zip(layer.qkv, layer.qkv_bias, strict=True):
                 out = flat[:, at : at + part.shape[0]]
-                r.add(linear, by_token, a=h, w=part, out=out, bias=bias, **wide)
+                product(h, part, out, "tokens", bias=bias)
                 at += part.shape[0]
             r.add(rope_store_interleaved, by_token,
                   q=q.reshape(t, heads, half, 2), k=k.reshape(t, kv, half, 2), v=v, cos=cos, sin=sin,
@@ -146,17 +149,20 @@ class LlamaStep:
                   kcache=self.cache.k[n], vcache=self.cache.v[n], table=self.table, seq=self.span[0],
                   first=self.span[1], count=self.span[2], position=self.span[3],
                   out=mixed.reshape(t, kv, heads // kv, d), scale=d**-0.5, BQ=SPAN)  # fmt: skip
-            if self.int8:
+            if isinstance(attended, Packed):
                 r.add(quantize, by_token, x=mixed, out=attended)
-            r.add(linear, by_token, a=attended, w=layer.output, out=x, bias=layer.output_bias, residual=x, **wide)
+            source = attended if isinstance(attended, Packed) else mixed
+            product(source, layer.output, x, "tokens", bias=layer.output_bias, residual=x)
             norm(x, layer.ffn_norm, h, "tokens")
-            r.add(gated_linear, by_token, a=h, gate=layer.gate, up=layer.up, out=ffn, **wide)
-            r.add(linear, by_token, a=ffn, w=layer.down, out=x, bias=layer.down_bias, residual=x, **wide)
+            in_place = isinstance(h, Packed) and layer.gate.format.group > 1
+            r.add(gated_linear, by_token, a=h, gate=layer.gate, up=layer.up, out=ffn,
+                  **({"K": WIDE_K} if in_place else {}))  # fmt: skip
+            product(ffn, layer.down, x, "tokens", bias=layer.down_bias, residual=x)
         last = self._floats(self.budget.rows, c.hidden)
-        h_last = self._activations(self.budget.rows, c.hidden)
+        h_last = self._activations(self.budget.rows, c.hidden, [w.head])
         r.add(embedding, {"tokens": "rows", "vocab": "tokens"}, table=x, ids=self.rows, out=last)
         norm(last, w.output_norm, h_last, "rows")
-        r.add(linear, {"m": "rows"}, a=h_last, w=w.head, out=self.logits, **wide)
+        product(h_last, w.head, self.logits, "rows")
 
     def run(self, chunks: Sequence[Chunk]) -> np.ndarray:
         """Run one step; returns f32 [rows, vocab], the chunks' wanted logits in order: a view that the next
