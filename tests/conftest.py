@@ -1,9 +1,13 @@
 """Golden files: `pytest --update-goldens` writes what the code gives now instead of comparing."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+# NumPy's own threads only get in the way: of each other on a busy machine, and of our pool.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

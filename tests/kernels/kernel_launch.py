@@ -9,9 +9,8 @@ import ml_dtypes
 import numpy as np
 
 import terrazzo.lang as tz
-from terrazzo.ir import ops
-from terrazzo.ir.packed import Packed
-from terrazzo.ir.types import DTYPES, DType, ElemType
+from terrazzo.ir.types import DTYPES, DType
+from terrazzo.lang.bind import bind
 from terrazzo.runtime import launch
 from terrazzo.targets import reference
 
@@ -23,37 +22,10 @@ NUMPY = {"f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16}
 Target = Callable[..., None]
 
 
-def element(x: np.ndarray | Packed) -> ElemType:
-    return x.format if isinstance(x, Packed) else ELEMENT[x.dtype]
-
-
-def specialise(
-    kernel: tz.Kernel, args: dict[str, Any]
-) -> tuple[ops.Kernel, dict[str, Any], dict[str, Any]]:
-    """The IR for these arguments, and the arguments split into tensors and scalars."""
-    types: dict[str, ElemType] = {}
-    statics: dict[str, int] = {}
-    tensors, scalars, consts = {}, {}, {}
-    for p in kernel.params:
-        if p.name not in args:
-            continue
-        value = args[p.name]
-        if p.kind == "tensor":
-            tensors[p.name] = value
-            if isinstance(p.dtype, tz.TypeVar):
-                types[p.dtype.name] = element(value)
-            statics.update(
-                {d.name: n for d, n in zip(p.dims, value.shape, strict=True) if d.static}
-            )
-        else:
-            (scalars if p.kind == "scalar" else consts)[p.name] = value
-    optional = [p.name for p in kernel.params if p.optional and p.name in tensors]
-    return kernel.specialise(types, consts, optional, statics), tensors, scalars
-
-
 def on_reference(kernel: tz.Kernel, **args: Any) -> None:
-    ir, tensors, scalars = specialise(kernel, args)
-    reference.run(ir, tensors, scalars)
+    b = bind(kernel, (), args)
+    ir = kernel.specialise(b.dtypes, b.consts, b.present, b.statics)
+    reference.run(ir, {n: t.array for n, t in b.tensors.items()}, b.scalars)
 
 
 def on_cpu(kernel: tz.Kernel, **args: Any) -> None:

@@ -156,13 +156,14 @@ def test_packed_groups_are_whole() -> None:
 def test_quantize_needs_whole_groups() -> None:
     @tz.kernel
     def pack(x: tz.gm[tz.f32, m, n], out: tz.gm[tz.a8, m, n]):
-        """out = x."""
-        for i in tz.grid(m, step=4):
-            out[i] = tz.quantize(x[i], tz.a8)
+        """out = x, 48 columns at a time."""
+        for i, j in tz.grid(m, n, step=(4, 48)):
+            out[i, j] = tz.quantize(x[i, j], tz.a8)
 
-    out = Packed(formats.A8, (2, 40), np.zeros((2, 50), np.uint8))
-    e = fault(pack, x=np.zeros((2, 40), np.float32), out=out)
-    assert e.what == "quantize to a8 of 40 values along `n`, whose groups hold 32"
+    out = Packed(formats.A8, (2, 96), np.zeros((2, 120), np.uint8))
+    e = fault(pack, x=np.zeros((2, 96), np.float32), out=out)
+    assert e.what == "quantize to a8 of 48 values along `j`, whose groups hold 32"
+    assert e.remedy == "use an extent that is a multiple of 32"
 
 
 def test_arguments_that_do_not_fit() -> None:
