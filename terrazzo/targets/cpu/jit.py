@@ -36,13 +36,14 @@ class HostIsa:
     """This machine's instruction set as LLVM detects it; for the runtime's own code."""
 
     def __init__(self) -> None:
-        _initialize()
+        with _lock:
+            _initialize()
         self.name = "host"
         self.cpu = str(llvm.get_host_cpu_name())
         self.features = str(llvm.get_host_cpu_features().flatten())
 
 
-_lock = threading.Lock()
+_lock = threading.Lock()  # held around every use of LLVM
 _names = itertools.count()
 _lljit: llvm.LLJIT | None = None
 _initialized = False
@@ -83,14 +84,16 @@ def compile_object(ir_text: str, isa: TargetIsa) -> bytes:
     Code generation at level 3, no IR passes: the IR is emitted as it shall run. Raises RuntimeError
     with LLVM's message when the text does not parse or verify (a defect of ours).
     """
-    machine = _machine(isa, None)
-    return machine.emit_object(_module(ir_text, machine))
+    with _lock:
+        machine = _machine(isa, None)
+        return machine.emit_object(_module(ir_text, machine))
 
 
 def assembly(ir_text: str, isa: TargetIsa, triple: str | None = None) -> str:
     """Assembly text of `ir_text` for `triple` (default: this process's)."""
-    machine = _machine(isa, triple)
-    return machine.emit_assembly(_module(ir_text, machine))
+    with _lock:
+        machine = _machine(isa, triple)
+        return machine.emit_assembly(_module(ir_text, machine))
 
 
 class Module:
@@ -142,10 +145,8 @@ def _at_exit() -> None:
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))
 
 
-def _after_fork() -> None:
-    global _lock
-    _lock = threading.Lock()  # another thread may have held it at the fork
-
-
 atexit.register(_at_exit)
-os.register_at_fork(after_in_child=_after_fork)
+# A fork waits until no thread is inside LLVM: a lock held there would stay locked in the child.
+os.register_at_fork(
+    before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release
+)

@@ -23,7 +23,7 @@ from threading import get_ident
 import numpy as np
 
 from terrazzo.errors import OptionError, PlatformError
-from terrazzo.targets.cpu import jit
+from terrazzo.targets.cpu import jit, objcache
 from terrazzo.targets.cpu.pool_ir import MAILBOXES, STRIDE, pool_ir
 
 MAX_THREADS = 256
@@ -48,9 +48,9 @@ class Program:
     """Phases to run in order on all threads, a barrier after each.
 
     `entries` is int64[count, 2]: address of a phase `void (ptr table, i32 tid, i32 threads)` and of
-    its table; the tables belong to the caller and must outlive the program, as must the code. Table
-    slot 3 must be 0 at the start and is 0 again after each phase. `control` is int64[2] or more
-    (cancel and fault words, fault detail; table slot 2 points at it); made here if None.
+    its table; both must outlive the program: pass what owns them as `keep`. Table slot 3
+    must be 0 at the start and is 0 again after each phase. `control` is int64[2] or more (cancel
+    and fault words, fault detail; table slot 2 points at it); made here if None.
     `guarded` programs, run on the main thread, are cancelled by Ctrl-C.
     """
 
@@ -60,12 +60,14 @@ class Program:
         control: np.ndarray | None = None,
         *,
         guarded: bool = False,
+        keep: object = None,
     ) -> None:
         self.entries = np.ascontiguousarray(entries, np.int64).reshape(-1, 2)
         self.count = len(self.entries)
         self.control = np.zeros(8, np.int64) if control is None else control
-        self.threads = 0
+        self.threads: int | None = None  # as configured last
         self.guarded = guarded
+        self._keep = keep
         self.armed = False  # guarded in the run configured last
         self._fields = private_memory(64).view(np.int64)
         self._fields[:6] = (
@@ -86,7 +88,9 @@ class Program:
 
 @cache
 def _code() -> jit.Module:
-    return jit.load(jit.compile_object(pool_ir(), jit.HostIsa()))
+    text, isa = pool_ir(), jit.HostIsa()
+    key = objcache.make_key(text, isa.cpu, isa.features)
+    return jit.load(objcache.get_or_build(key, lambda: jit.compile_object(text, isa)))
 
 
 @cache
@@ -119,6 +123,7 @@ class Pool:
         self._run = code.function("run", ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)
         self._stop = code.function("stop", None, ctypes.c_void_p, ctypes.c_int64)
         self.cycles = code.function("cycles", ctypes.c_int64)
+        self._worker = ctypes.c_void_p(code.address("worker"))
         self._libc = ctypes.CDLL(None)
         self._spins = (barrier_spin_us, idle_spin_us)
         self._closed = False
@@ -173,7 +178,6 @@ class Pool:
         program.configure(threads, int(barrier / pause), int(idle / pause), armed)
 
     def _grow(self, threads: int) -> None:
-        worker = ctypes.c_void_p(self._code.address("worker"))
         # Workers inherit the mask: signals stay with Python's threads.
         old = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
@@ -183,8 +187,9 @@ class Pool:
                 mail.view(np.int32)[2] = tid
                 mail.view(np.int64)[2] = self._address
                 handle = ctypes.c_ulong()
+                mailbox = ctypes.c_void_p(self._address + offset)
                 failed = self._libc.pthread_create(
-                    ctypes.byref(handle), None, worker, ctypes.c_void_p(self._address + offset)
+                    ctypes.byref(handle), None, self._worker, mailbox
                 )
                 if failed:
                     raise PlatformError(
