@@ -31,7 +31,8 @@ def isplat(v: int) -> str:
 
 
 class Function:
-    """One function under construction. `decls` collects the intrinsics it needs."""
+    """One function under construction. `decls` collects what it needs at module level: intrinsics,
+    constant tables."""
 
     def __init__(self, name: str, args: Sequence[tuple[str, str]], ret: str = "void",
                  attrs: str = "nounwind", linkage: str = "") -> None:  # fmt: skip
