@@ -1,15 +1,18 @@
-"""Build the peer we measure against: llama.cpp, from the source tree inside `llama-cpp-python`'s sdist.
+"""Build the peer we measure against: llama.cpp, from the source tree inside `llama-cpp-python`'s
+sdist.
 
     python benchmarks/peers.py [--folder .venv-bench] [--jobs N]
 
 makes, once, in FOLDER (a virtual environment; about 0.6 GB, 6 to 15 minutes on two cores):
 
-* `FOLDER/peers/build/bin/llama-bench` (and llama-batched-bench, llama-perplexity, llama-quantize), a Release
-  build for this very machine (`-march=native`, OpenMP, weight repacking on: the project's own defaults);
-* the Python package `llama_cpp`, importable by `FOLDER/bin/python`, on the same libraries. Both use one build,
-  so that command and Python API are compared with the same code.
+* `FOLDER/peers/build/bin/llama-bench` (and llama-batched-bench, llama-perplexity, llama-quantize),
+  a Release build for this very machine (`-march=native`, OpenMP, weight repacking on: the project's
+  own defaults);
+* the Python package `llama_cpp`, importable by `FOLDER/bin/python`, on the same libraries. Both use
+  one build, so that command and Python API are compared with the same code.
 
-Every step is skipped when its result is there. A C++ compiler is needed; CMake and Ninja come from PyPI.
+Every step is skipped when its result is there. A C++ compiler is needed; CMake and Ninja come from
+PyPI.
 """
 
 from __future__ import annotations
@@ -45,7 +48,8 @@ CMAKE_OPTIONS = (
 
 @dataclass(frozen=True)
 class Peers:
-    """Where the built peer is: an interpreter that can `import llama_cpp`, and the command-line tools."""
+    """Where the built peer is: an interpreter that can `import llama_cpp`, and the command-line
+    tools."""
 
     python: Path
     tools: Path
@@ -64,7 +68,8 @@ def find(folder: Path = DEFAULT_FOLDER) -> Peers | None:
 
 
 def build(folder: Path = DEFAULT_FOLDER, jobs: int = 2) -> Peers:
-    """Build what is missing in `folder` and return it. Raises SystemExit with the failing step's command."""
+    """Build what is missing in `folder` and return it. Raises SystemExit with the failing step's
+    command."""
     folder = folder.resolve()
     python = folder / "bin" / "python"
     if not python.exists():

@@ -1,0 +1,240 @@
+"""Ours against llama.cpp, same file, same machine, one run, taking turns.
+
+    python benchmarks/llama_cpp.py [MODEL] [--rounds 5] [--threads 1 2] [--json]
+
+* prefill of 512 tokens and decode of 128, tokens/s: `terrazzo bench` against `llama-bench`. In each
+  round each is run once per thread count; who goes first alternates. Shown: median [smallest,
+  largest] over the rounds, and the ratio of the medians with the limits asked for (decode 1.3,
+  prefill 3).
+* decode through llama.cpp's Python API (greedy, 128 tokens), the way most Python programs meet it.
+* whole process to first token: start of the process to its end, with one token made after a
+  19-token prompt; ours with an empty cache folder (cold) and a full one (warm). Peak resident
+  memory of those processes.
+
+Needs the peer (`python benchmarks/peers.py`) and `terrazzo` installed beside this interpreter or on
+PATH.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import peers
+from rich.console import Console
+from rich.table import Table
+
+PROMPT = (
+    "The three most important inventions in the history of computing are the transistor,"
+    " the compiler and the network"
+)  # 19 tokens
+PREFILL, DECODE = 512, 128
+LIMITS = {"prefill": 3.0, "decode": 1.3}
+API_SCRIPT = Path(__file__).with_name("llama_cpp_api.py")
+
+
+@dataclass
+class Results:
+    """Samples by (quantity, threads, who); tokens/s, seconds or bytes as the quantity has it."""
+
+    samples: dict[tuple[str, int, str], list[float]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
+
+    def add(self, quantity: str, threads: int, who: str, value: float) -> None:
+        self.samples[quantity, threads, who].append(value)
+
+    def median(self, quantity: str, threads: int, who: str) -> float | None:
+        values = self.samples.get((quantity, threads, who))
+        return statistics.median(values) if values else None
+
+    def text(self, quantity: str, threads: int, who: str, digits: int = 1) -> str:
+        values = self.samples.get((quantity, threads, who))
+        if not values:
+            return "-"
+        low, high = min(values), max(values)
+        middle = statistics.median(values)
+        return f"{middle:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
+
+
+@dataclass(frozen=True)
+class Bench:
+    """The two sides and how to run each."""
+
+    terrazzo: str
+    model: Path
+    peer: peers.Peers
+    results: Results
+
+    def ours(self, threads: int) -> None:
+        sizes = ["--prompt", str(PREFILL), "--decode", str(DECODE)]
+        command = [self.terrazzo, "bench", str(self.model), *sizes, "--threads", str(threads)]
+        figures = _json([*command, "--json"])
+        for name in ("prefill", "decode"):
+            self.results.add(name, threads, "terrazzo", _number(figures[f"{name}_tokens_per_s"]))
+        for name in ("dispatch_us_per_token", "barriers_per_token"):
+            self.results.add(name, threads, "terrazzo", _number(figures[name]))
+
+    def theirs(self, threads: int) -> None:
+        sizes = ["-p", str(PREFILL), "-n", str(DECODE), "-r", "3"]
+        command = [str(self.peer.llama_bench), "-m", str(self.model), "-t", str(threads)]
+        for row in _json([*command, *sizes, "-o", "json"]):
+            name = "prefill" if row["n_prompt"] else "decode"
+            rate = statistics.median(row["samples_ts"])
+            self.results.add(name, threads, "llama.cpp", rate)
+
+    def api(self, threads: int) -> None:
+        figures = _json(self._api_command(threads, DECODE))
+        self.results.add("decode", threads, "llama_cpp API", figures["decode_tokens_per_s"])
+
+    def _api_command(self, threads: int, tokens: int) -> list[str]:
+        # -P: the package llama_cpp, not its namesake in the script's folder.
+        python = [str(self.peer.python), "-P", str(API_SCRIPT)]
+        return [*python, str(self.model), str(threads), str(tokens), PROMPT]
+
+    def first_token(self, threads: int, home: Path, state: str) -> None:
+        """A whole process of ours; `home` holds its caches."""
+        command = [self.terrazzo, "generate", str(self.model), PROMPT, "--max-tokens", "1"]
+        options = ["--temperature", "0", "--threads", str(threads)]
+        environment = os.environ | {"TERRAZZO_HOME": str(home)}
+        seconds, peak = _whole([*command, *options], environment)
+        self.results.add("first token", threads, f"terrazzo, {state}", seconds)
+        self.results.add("peak memory", threads, f"terrazzo, {state}", peak)
+
+    def first_token_api(self, threads: int) -> None:
+        seconds, peak = _whole(self._api_command(threads, 1), dict(os.environ))
+        self.results.add("first token", threads, "llama_cpp API", seconds)
+        self.results.add("peak memory", threads, "llama_cpp API", peak)
+
+
+def measure(bench: Bench, threads: list[int], rounds: int, peer_only: bool = False) -> None:
+    for number in range(rounds):
+        for count in threads:
+            sides = [] if peer_only else [bench.ours]
+            sides.append(bench.theirs)
+            for side in sides if number % 2 == 0 else reversed(sides):
+                side(count)
+            bench.api(count)
+            _say(f"round {number + 1} of {rounds}, {count} threads: tokens/s done")
+    with tempfile.TemporaryDirectory() as folder:
+        for number in range(rounds):
+            for count in threads:
+                bench.first_token_api(count)
+                if not peer_only:
+                    home = Path(folder, f"{number}-{count}")
+                    bench.first_token(count, home, "cold cache")
+                    bench.first_token(count, home, "warm cache")
+            _say(f"round {number + 1} of {rounds}: first token done")
+
+
+def table(results: Results, threads: list[int]) -> Table:
+    grid = Table(title="terrazzo against llama.cpp: median [smallest, largest]")
+    for column in ("", "threads", "terrazzo", "llama.cpp", "ratio", "limit", "llama_cpp API"):
+        grid.add_column(column, justify="left" if not column else "right")
+    for name in LIMITS:
+        for count in threads:
+            ours, theirs = (results.median(name, count, w) for w in ("terrazzo", "llama.cpp"))
+            ratio = f"{ours / theirs:.2f} x" if ours and theirs else "-"
+            sides = [results.text(name, count, w) for w in ("terrazzo", "llama.cpp")]
+            size = PREFILL if name == "prefill" else DECODE
+            title, limit = f"{name} {size}, tokens/s", f"{LIMITS[name]} x"
+            api = results.text(name, count, "llama_cpp API")
+            grid.add_row(title, str(count), *sides, ratio, limit, api)
+    return grid
+
+
+def process_table(results: Results, threads: list[int]) -> Table:
+    grid = Table(title="whole process, one token after 19: median [smallest, largest]")
+    sides = ("terrazzo, cold cache", "terrazzo, warm cache", "llama_cpp API")
+    for column in ("", "threads", *sides):
+        grid.add_column(column, justify="left" if not column else "right")
+    for name, title in (("first token", "first token, s"), ("peak memory", "peak memory, MiB")):
+        for count in threads:
+            digits = 2 if name == "first token" else 0
+            texts = [results.text(name, count, side, digits) for side in sides]
+            grid.add_row(title, str(count), *texts)
+    return grid
+
+
+def _json(command: list[str]) -> Any:
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise SystemExit(f"{' '.join(command)} failed:\n{done.stderr.strip()}")
+    return json.loads(done.stdout)
+
+
+def _number(value: Any) -> float:
+    """A figure, or the median of a figure given with its spread."""
+    return float(value["median"] if isinstance(value, dict) else value)
+
+
+def _whole(command: list[str], environment: dict[str, str]) -> tuple[float, float]:
+    """Seconds from start to end of a process, and its peak resident MiB."""
+    start = time.perf_counter()
+    child = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
+    _, status, usage = os.wait4(child.pid, 0)
+    seconds = time.perf_counter() - start
+    child.returncode = os.waitstatus_to_exitcode(status)
+    if child.returncode != 0:
+        raise SystemExit(f"{' '.join(command)} failed with exit code {child.returncode}")
+    return seconds, usage.ru_maxrss / 1024
+
+
+def _terrazzo(given: str | None) -> str:
+    beside = Path(sys.executable).with_name("terrazzo")
+    found = given or (str(beside) if beside.exists() else shutil.which("terrazzo"))
+    if not found:
+        raise SystemExit("the command `terrazzo` is not installed here: pip install .")
+    return found
+
+
+def _model(name: str) -> Path:
+    if Path(name).is_file():
+        return Path(name).resolve()
+    from terrazzo.models import store
+
+    return store.pull(name)
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("model", nargs="?", default="smollm2", help="GGUF file or a known name")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--folder", type=Path, default=peers.DEFAULT_FOLDER, help="of the peer")
+    parser.add_argument("--terrazzo", help="the command to measure")
+    parser.add_argument("--peer-only", action="store_true", help="llama.cpp's figures alone")
+    parser.add_argument("--json", action="store_true", help="print every sample as JSON")
+    options = parser.parse_args()
+    peer = peers.find(options.folder)
+    if peer is None:
+        raise SystemExit("llama.cpp is not built: python benchmarks/peers.py")
+    terrazzo = "" if options.peer_only else _terrazzo(options.terrazzo)
+    bench = Bench(terrazzo, _model(options.model), peer, Results())
+    measure(bench, options.threads, options.rounds, options.peer_only)
+    if options.json:
+        samples = bench.results.samples.items()
+        rows = [{"what": w, "threads": t, "who": who, "samples": v} for (w, t, who), v in samples]
+        print(json.dumps(rows, indent=1))
+    else:
+        Console().print(table(bench.results, options.threads))
+        Console().print(process_table(bench.results, options.threads))
+
+
+if __name__ == "__main__":
+    main()
