@@ -1,0 +1,154 @@
+"""Arguments for any kernel of the library: random values of the extents and types asked for.
+
+Floats are normal; index arrays hold what their kernels' contracts ask: rows of a table that exist, slots
+that are distinct, spans that lie within the tokens. A tensor is told apart by its name, which means the same
+in all of the library.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import numpy as np
+
+from terrazzo.errors import OptionError
+from terrazzo.ir import formats
+from terrazzo.ir.packed import Packed
+from terrazzo.ir.types import DTYPES, DType, ElemType, Format
+from terrazzo.lang.kernel import Kernel, ParamSpec
+from terrazzo.lang.types import TypeVar
+
+# Extents where none is asked for, by the dim's name.
+EXTENTS = {
+    "n": 1024, "m": 64, "k": 1024, "rows": 256, "dim": 1024, "tokens": 64, "heads": 9, "kvheads": 3,
+    "group": 3, "d": 64, "half": 32, "two": 2, "four": 4, "lanes": 16, "positions": 512, "pages": 64,
+    "seqs": 4, "blocks": 16, "spans": 8, "vocab": 8192, "recent": 64, "s": 128, "t": 128,
+}  # fmt: skip
+LONG = 1 << 20  # the one dim of a kernel that has no other
+FIXED = {"two": 2, "four": 4, "lanes": 16}
+SCALARS: dict[str, float | int] = {"eps": 1e-5, "scale": 0.125, "seed": 1, "stream": 0}
+LEVELS = {"temperature": 0.8, "top_p": 0.9, "min_p": 0.05, "penalty": 1.1, "top_k": 40}
+Extents = Mapping[str, int]
+
+
+def extents(kernel: Kernel, asked: Extents) -> dict[str, int]:
+    """An extent for every dim of `kernel`. Raises OptionError for a dim it has not, or one out of range."""
+    dims = list(kernel.dims)
+    for name, value in asked.items():
+        if name not in dims:
+            raise OptionError(f"`{kernel.name}` has no dim {name!r}", f"it has: {', '.join(dims)}")
+        if value < 1 or value > 1 << 31:
+            raise OptionError(f"dim {name} is {value:,}", "choose 1 to 2,147,483,648")
+        if value != FIXED.get(name, value):
+            raise OptionError(f"dim {name} is {value:,}", f"it is always {FIXED[name]}")
+    out = {name: EXTENTS.get(name, 64) for name in dims}
+    if len(dims) == 1:
+        out = dict.fromkeys(dims, LONG)
+    if {"half", "d"} <= out.keys():
+        out["d"] = 2 * asked.get("half", out["half"])
+    return out | dict(asked)
+
+
+def types(kernel: Kernel, asked: Mapping[str, str]) -> dict[str, ElemType]:
+    """Type variable -> element type; the first choice of each where none is asked for."""
+    known = {v.name: v for p in kernel.params if isinstance(v := p.dtype, TypeVar)}
+    out = {name: var.choices[0] for name, var in known.items()}
+    for name, spelt in asked.items():
+        if name not in known:
+            has = f"it has: {', '.join(known)}" if known else "its types are fixed"
+            raise OptionError(f"`{kernel.name}` has no type {name!r}", has)
+        choices = {str(c): c for c in known[name].choices}
+        if spelt not in choices:
+            raise OptionError(f"type {name} is {spelt!r}", f"choose from {', '.join(choices)}")
+        out[name] = choices[spelt]
+    return out
+
+
+def make(
+    kernel: Kernel, sizes: Extents, chosen: Mapping[str, ElemType], present: Collection[str], seed: int = 0
+) -> dict[str, Any]:
+    """Keyword arguments of one call. `present`: optional tensors to give. Deterministic."""
+    optional = {p.name for p in kernel.params if p.optional}
+    for name in present:
+        if name not in optional:
+            has = f"it has: {', '.join(sorted(optional))}" if optional else "it has none"
+            raise OptionError(f"`{kernel.name}` has no optional tensor {name!r}", has)
+    rng = np.random.default_rng(seed)
+    out: dict[str, Any] = {}
+    for p in kernel.params:
+        if p.kind == "scalar" and p.default is ...:
+            out[p.name] = SCALARS.get(p.name, 1)
+        elif p.kind == "tensor" and (not p.optional or p.name in present):
+            out[p.name] = _tensor(p, sizes, chosen, rng)
+    return out
+
+
+def _tensor(p: ParamSpec, sizes: Extents, chosen: Mapping[str, ElemType], rng: np.random.Generator) -> Any:
+    dtype = chosen[p.dtype.name] if isinstance(p.dtype, TypeVar) else p.dtype
+    shape = tuple(sizes[d.name] for d in p.dims)
+    if isinstance(dtype, Format):
+        if shape[-1] % dtype.group:
+            raise OptionError(
+                f"dim {p.dims[-1]} is {shape[-1]:,}", f"{dtype} holds groups of {dtype.group}: choose a multiple"
+            )
+        values = rng.standard_normal(shape, np.float32)
+        return Packed(dtype, shape, formats.encode(dtype, values))
+    assert isinstance(dtype, DType)
+    if dtype.kind == "float":
+        return _floats(p.name, shape, rng).astype(dtype.numpy)
+    if dtype is DTYPES["u32"]:
+        return rng.integers(0, 2**32, shape, dtype=np.uint32)
+    return _indices(p, shape, sizes, rng).astype(dtype.numpy)
+
+
+def _floats(name: str, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
+    if name in LEVELS:
+        return np.full(shape, LEVELS[name], np.float32)
+    x = rng.standard_normal(shape, np.float32)
+    return np.abs(x) if name == "weight" else x
+
+
+def _indices(p: ParamSpec, shape: tuple[int, ...], s: Extents, rng: np.random.Generator) -> np.ndarray:
+    over = {d.name for d in p.dims}
+    if p.name in LEVELS:
+        return np.full(shape, LEVELS[p.name])
+    if "spans" in over:
+        return _spans(s)[p.name]
+    if p.name == "slot":
+        room = s["pages"] * s["lanes"]
+        if s["tokens"] > room:
+            raise OptionError(f"{s['tokens']:,} tokens do not fit {room:,} slots", "raise pages")
+        return rng.permutation(room)[: s["tokens"]]
+    if p.name == "ids" and "recent" in over:
+        if s["recent"] > s["vocab"]:
+            raise OptionError(f"recent is {s['recent']:,}", f"vocab has {s['vocab']:,}")
+        return np.stack([rng.permutation(s["vocab"])[: s["recent"]] for _ in range(s["seqs"])])
+    bound = {"ids": "vocab", "table": "pages", "position": "positions", "count": "recent"}.get(p.name, "")
+    return rng.integers(0, s.get(bound, 64), shape)
+
+
+def _spans(s: Extents) -> dict[str, np.ndarray]:
+    """The tokens cut into spans, span i of sequence i mod seqs, each at the end of its context."""
+    at = np.arange(s["spans"])
+    edges = np.linspace(0, s["tokens"], s["spans"] + 1).astype(np.int64)
+    count, room = np.diff(edges), s["blocks"] * s["lanes"]
+    if count.max() > room:
+        raise OptionError(
+            f"a span of {count.max():,} tokens does not fit a context of {room:,}", "raise blocks or spans"
+        )
+    return {"seq": at % s["seqs"], "first": edges[:-1], "count": count, "position": room - count}
+
+
+def values(x: np.ndarray | Packed) -> np.ndarray:
+    """What a tensor holds, decoded if it is packed."""
+    return formats.decode(x.format, x.data, x.shape) if isinstance(x, Packed) else x
+
+
+def copied(x: Any) -> Any:
+    """A copy that a kernel may write to."""
+    if isinstance(x, Packed):
+        return Packed(x.format, x.shape, x.data.copy())
+    return x.copy() if isinstance(x, np.ndarray) else x
+
+
