@@ -1,4 +1,8 @@
-"""A specialised kernel to callable code: passes, lowering, machine code (from the object cache if it is there)."""
+"""A specialised kernel to callable code: passes, lowering, machine code (from the object cache if it is there).
+
+The passes and the lowering are imported when something is compiled: a process that finds all its objects in
+the cache never needs them.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +13,10 @@ from functools import cache
 import numpy as np
 
 from terrazzo.ir.ops import Kernel
-from terrazzo.ir.passes import pipeline
 from terrazzo.ir.printer import format as format_ir
-from terrazzo.targets.cpu import jit, nest, objcache
-from terrazzo.targets.cpu.frame import FIRST_SLOT, Slot, slots
+from terrazzo.targets.cpu import jit, objcache
+from terrazzo.targets.cpu.frame import FIRST_SLOT, Slot, phase_name, slots
 from terrazzo.targets.cpu.isa import Isa, detect
-from terrazzo.targets.cpu.lower import lower, phase_name
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,12 +52,18 @@ class Stages:
 
 def prepare(kernel: Kernel) -> Kernel:
     """The target-independent passes, in order."""
+    from terrazzo.ir.passes import pipeline
+
     for _, run in pipeline():
         kernel = run(kernel)
     return kernel
 
 
 def stages(kernel: Kernel, isa: Isa | None = None) -> Stages:
+    from terrazzo.ir.passes import pipeline
+    from terrazzo.targets.cpu import nest
+    from terrazzo.targets.cpu.lower import lower
+
     out = [("trace", format_ir(kernel))]
     for name, run in pipeline():
         kernel = run(kernel)
@@ -65,6 +73,8 @@ def stages(kernel: Kernel, isa: Isa | None = None) -> Stages:
 
 
 def build(kernel: Kernel, isa: Isa) -> bytes:
+    from terrazzo.targets.cpu.lower import lower
+
     return jit.compile_object(lower(prepare(kernel), isa)[0], isa)
 
 

@@ -42,6 +42,11 @@ def slots(kernel: Kernel) -> tuple[Slot, ...]:
     return tuple(out)
 
 
+def phase_name(kernel: Kernel, n: int) -> str:
+    """Symbol of the kernel's phase n."""
+    return f"{kernel.name}_{n}"
+
+
 class Frame:
     """State shared by everything that emits into one function."""
 

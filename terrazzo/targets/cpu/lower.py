@@ -13,7 +13,7 @@ from terrazzo.ir.types import DType, Value, bf16, f16
 from terrazzo.targets.cpu.builder import LANES, VB, VF, VI, Function, W, isplat
 from terrazzo.targets.cpu.dots import DotEmitter
 from terrazzo.targets.cpu.evaluate import Evaluator, tail_helpers
-from terrazzo.targets.cpu.frame import Frame, element_type
+from terrazzo.targets.cpu.frame import Frame, element_type, phase_name
 from terrazzo.targets.cpu.isa import Isa
 from terrazzo.targets.cpu.micro import Micro
 from terrazzo.targets.cpu.nest import Copy, Dot, ForLoop, Level, Nest, NestStmt, Phase, Program, Root
@@ -507,10 +507,6 @@ def emit_count(program: Program) -> Function:
     f = Function("phase_count", [], "i64")
     f.put(f"ret i64 {len(program.phases)}")
     return f
-
-
-def phase_name(kernel: Kernel, n: int) -> str:
-    return f"{kernel.name}_{n}"
 
 
 def lower(kernel: Kernel, isa: Isa) -> tuple[str, tuple[str, ...], Program]:
