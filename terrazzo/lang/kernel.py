@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import sys
+import textwrap
 import threading
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -68,7 +69,7 @@ class Kernel:
     @property
     def source(self) -> str:
         """The kernel's own source text."""
-        return inspect.cleandoc("\n" + self._source.text) if self._source.text else ""
+        return textwrap.dedent(self._source.text)
 
     @property
     def doc(self) -> str:

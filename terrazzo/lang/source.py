@@ -3,44 +3,67 @@
 from __future__ import annotations
 
 import ast
-import inspect
+import linecache
 from collections.abc import Callable
+from functools import cached_property, lru_cache
 from typing import Any
 
 from terrazzo.errors import KernelError
 from terrazzo.ir.ops import Loc
 
 
+@lru_cache(maxsize=8)
+def _module(text: str) -> dict[tuple[str, int], ast.FunctionDef]:
+    """The functions of a file by name and first line (its decorator's, as in code objects)."""
+    out: dict[tuple[str, int], ast.FunctionDef] = {}
+    todo: list[ast.AST] = [ast.parse(text)]
+    while todo:  # statements only: walking every expression would take most of the time
+        node = todo.pop()
+        if isinstance(node, ast.FunctionDef):
+            first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
+            out[node.name, first] = node
+        for field in ("body", "orelse", "finalbody", "handlers", "cases"):
+            inner = getattr(node, field, [])
+            todo += inner if isinstance(inner, list) else []
+    return out
+
+
 class Source:
-    """Lines and AST of one function, with columns and line numbers as in its file."""
+    """The file of one function. Lines are read at once, so that later edits of the file do no harm;
+    they are parsed when first needed."""
 
     def __init__(self, fn: Callable[..., Any]) -> None:
-        name = getattr(fn, "__name__", repr(fn))
-        try:
-            lines, first = inspect.getsourcelines(fn)
-        except (OSError, TypeError):
+        self.name = fn.__name__
+        code = fn.__code__
+        self.file = code.co_filename
+        self.first = code.co_firstlineno
+        self.lines = linecache.getlines(self.file, fn.__globals__)
+        if not self.lines:
             raise KernelError(
-                f"the source of kernel `{name}` cannot be read (defined in a REPL or by exec)",
+                f"the source of kernel `{self.name}` cannot be read (defined in a REPL or by exec)",
                 "put the kernel into a file",
-            ) from None
-        self.file = inspect.getsourcefile(fn) or "?"
-        self.lines = [line.rstrip("\n") for line in lines]
-        self.first = first
-        self.text = "".join(lines)
-        indented = self.lines[0][:1].isspace()
-        # `if 1:` keeps the columns of an indented function; dedenting would shift them.
-        tree = ast.parse(("if 1:\n" if indented else "") + self.text)
-        ast.increment_lineno(tree, first - 1 - (1 if indented else 0))
-        top = tree.body[0]
-        node = top.body[0] if isinstance(top, ast.If) else top
-        if not isinstance(node, ast.FunctionDef):
-            raise KernelError(f"kernel `{name}` is not a plain function", "write it with def")
-        self.function = node
+            )
+
+    @cached_property
+    def function(self) -> ast.FunctionDef:
+        """The function's AST; its lines and columns are those of the file."""
+        found = _module("".join(self.lines)).get((self.name, self.first))
+        if found is None:
+            raise KernelError(
+                f"kernel `{self.name}` is not at line {self.first} of {self.file}",
+                "the file changed after it was imported: start again",
+            )
+        return found
+
+    @property
+    def text(self) -> str:
+        """The function's lines, decorators included."""
+        return "".join(self.lines[self.first - 1 : self.function.end_lineno])
 
     def loc(self, node: ast.AST) -> Loc:
         """Place of a node; one that spans lines is marked to the end of its first line."""
         line = getattr(node, "lineno", self.first)
-        text = self.lines[line - self.first]
+        text = self.lines[line - 1].rstrip("\n")
         raw = text.encode()
         col = len(raw[: getattr(node, "col_offset", 0)].decode())  # AST columns count bytes
         if getattr(node, "end_lineno", line) == line:

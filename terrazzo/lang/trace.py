@@ -173,9 +173,11 @@ def constant(value: Attr, dtype: DType) -> Attr:
                 f"{value} is not a whole number, but the other operand is {dtype}",
                 "cast it with .to(tz.f32)",
             )
-        info = np.iinfo(dtype.numpy)
-        if not info.min <= number <= info.max:
-            raise KernelError(f"{number} does not fit {dtype} ({info.min} … {info.max})")
+        signed = dtype.kind == "int"
+        low = -(1 << dtype.bits - 1) if signed else 0
+        high = (1 << dtype.bits - signed) - 1
+        if not low <= number <= high:
+            raise KernelError(f"{number} does not fit {dtype} ({low} … {high})")
         return number
     number = float(value)
     if math.isnan(number):
