@@ -287,7 +287,10 @@ def spelt(x: Any) -> str:
     shape = getattr(x, "shape", None)
     if shape is None:
         return str(x)
-    dtype = getattr(x, "format", None) or x.dtype
+    from terrazzo.ir.types import DTYPES
+
+    names = {d.numpy: d.name for d in DTYPES.values()}
+    dtype = x.format if hasattr(x, "format") else names[x.dtype]
     return f"{dtype}[{', '.join(map(str, shape))}]"
 
 
