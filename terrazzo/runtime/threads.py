@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from terrazzo.runtime import cgroups
@@ -46,7 +47,12 @@ def limits(sys: Path = Path("/sys"), proc: Path = Path("/proc")) -> ThreadLimits
 
 
 def default_threads() -> int:
-    """The thread count used when none is asked for."""
+    """The thread count used when none is asked for; cheap to call (µs), follows the affinity."""
+    return _default(frozenset(os.sched_getaffinity(0)))
+
+
+@cache
+def _default(allowed: frozenset[int]) -> int:
     return limits().default
 
 
@@ -56,7 +62,7 @@ def explain() -> str:
 
 
 def _core(sys: Path, cpu: int) -> str:
-    """Name of the physical core of a CPU: the list of its SMT siblings (the CPU itself if unknown)."""
+    """Name of a CPU's physical core: the list of its SMT siblings (the CPU itself if unknown)."""
     topology = sys / f"devices/system/cpu/cpu{cpu}/topology/thread_siblings_list"
     try:
         return topology.read_text().strip() or str(cpu)

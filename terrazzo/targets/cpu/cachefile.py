@@ -1,8 +1,9 @@
-"""Private folders on disk for what is expensive to make again; files are trusted only after checks.
+"""Private folders on disk for what is expensive to make again; files are trusted after checks only.
 
-A cache must never change a result or stop a run: anything doubtful (another owner, open permissions,
-a wrong size or hash) counts as absent and is made again, and a folder that cannot be used means going
-on without one. Each kind of trouble is reported once a process on the logger `terrazzo.cache`.
+A cache must never change a result or stop a run: anything doubtful (another owner, open
+permissions, a wrong size or hash) counts as absent and is made again, and a folder that cannot be
+used means going on without one. Each kind of trouble is reported once a process on the logger
+`terrazzo.cache`.
 """
 
 from __future__ import annotations

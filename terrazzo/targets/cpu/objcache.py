@@ -4,8 +4,8 @@ A file is `<key>.o`: a 64-byte header, then the object.
 
     8 magic | u32 version | u32 zero | u64 length | 32 sha256(key, object) | 8 zero
 
-This is code that will be executed: it is read only from a file that is ours alone (cachefile.py) and
-whose hash is right; the hash covers the key, so a renamed file does not pass either.
+This is code that will be executed: it is read only from a file that is ours alone (cachefile.py)
+and whose hash is right; the hash covers the key, so a renamed file does not pass either.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def source_hash() -> bytes:
 
 
 def make_key(*parts: str) -> str:
-    """Key of `parts` (all that shapes the object: IR text, instruction set, options), 64 hex digits.
+    """Key of `parts`, all that shapes the object (IR text, instruction set): 64 hex digits.
 
     Adds the compiler's sources and LLVM's version; does not depend on the Python in use.
     """
