@@ -28,9 +28,9 @@ def on_reference(kernel: tz.Kernel, **args: Any) -> None:
     reference.run(ir, {n: t.array for n, t in b.tensors.items()}, b.scalars)
 
 
-def on_cpu(kernel: tz.Kernel, **args: Any) -> None:
+def on_cpu(kernel: tz.Kernel, threads: int = 2, **args: Any) -> None:
     """Two threads, whatever the machine has: blocks must not depend on who runs them."""
-    launch.run(launch.prepare(kernel, (), args), threads=2)
+    launch.run(launch.prepare(kernel, (), args), threads)
 
 
 TARGETS: dict[str, Target] = {"reference": on_reference, "cpu": on_cpu}
