@@ -29,7 +29,8 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass
 class Stats:
-    """Figures of one generation. Times in seconds; `first_token_s` from the call to the first token."""
+    """Figures of one generation. Times in seconds; `first_token_s` from the call to the first
+    token."""
 
     prompt_tokens: int = 0
     reused_tokens: int = 0
@@ -50,7 +51,8 @@ class Stats:
 
 @dataclass(frozen=True)
 class LoadTimes:
-    """Seconds: `open` header and tokenizer, `weights` repacked or mapped, `compile` kernels and recording."""
+    """Seconds: `open` header and tokenizer, `weights` repacked or mapped, `compile` kernels and
+    recording."""
 
     open: float
     weights: float
@@ -63,8 +65,8 @@ class LoadTimes:
 
 @dataclass
 class Model:
-    """Made by `load`. Threads may share it: each step is one caller's, and a generation whose keys and
-    values another one has replaced recomputes them."""
+    """Made by `load`. Threads may share it: each step is one caller's, and a generation whose keys
+    and values another one has replaced recomputes them."""
 
     path: str
     config: LlamaConfig
@@ -84,15 +86,22 @@ class Model:
         self._lock = threading.Lock()
 
     # -- text -----------------------------------------------------------------------------------
-    def generate(self, prompt: str | Sequence[int], max_tokens: int = 128, *, stop: Sequence[str] = (),
-                 special: bool = False, sampling: Sampling | None = None,
-                 **options: float) -> Iterator[str]:  # fmt: skip
-        """Pieces of the completion of `prompt` (text, or token ids) as they come. `options` are Sampling's
-        fields.
+    def generate(
+        self,
+        prompt: str | Sequence[int],
+        max_tokens: int = 128,
+        *,
+        stop: Sequence[str] = (),
+        special: bool = False,
+        sampling: Sampling | None = None,
+        **options: float,
+    ) -> Iterator[str]:
+        """Pieces of the completion of `prompt` (text, or token ids) as they come. `options` are
+        Sampling's fields.
 
-        `special`: control tokens written out in the prompt count as such (a rendered chat template).
-        `self.stats` has the figures. Raises OptionError, ContextOverflow; Ctrl-C raises KeyboardInterrupt
-        and leaves the model usable.
+        `special`: control tokens written out in the prompt count as such (a rendered chat
+        template). `self.stats` has the figures. Raises OptionError, ContextOverflow; Ctrl-C raises
+        KeyboardInterrupt and leaves the model usable.
         """
         text = isinstance(prompt, str)
         ids = self.tokenizer.encode(prompt, special=special) if text else list(prompt)
@@ -111,8 +120,8 @@ class Model:
 
     def generate_ids(self, ids: Sequence[int], max_tokens: int = 128, *, ignore_eos: bool = False,
                      sampling: Sampling | None = None, **options: float) -> list[int]:  # fmt: skip
-        """The ids that follow `ids`; an end-of-text token ends them and is not included, unless it is to be
-        ignored (to measure)."""
+        """The ids that follow `ids`; an end-of-text token ends them and is not included, unless it
+        is to be ignored (to measure)."""
         ends = frozenset() if ignore_eos else self.tokenizer.eos_ids
         return list(self._tokens(list(ids), max_tokens, _sampling(sampling, options), ends))
 
@@ -139,7 +148,9 @@ class Model:
             )
         bad = [i for i in ids if not 0 <= i < self.config.vocab_size]
         if bad:
-            raise OptionError(f"token id {bad[0]} is outside the vocabulary of {self.config.vocab_size:,}")
+            raise OptionError(
+                f"token id {bad[0]} is outside the vocabulary of {self.config.vocab_size:,}"
+            )
 
     def _tokens(self, ids: list[int], max_tokens: int, sampling: Sampling,
                 ends: Collection[int]) -> Iterator[int]:  # fmt: skip
@@ -175,10 +186,14 @@ class Model:
                 return
 
     def _next(self, ids: list[int], sampling: Sampling, stats: Stats) -> int:
-        """The token after `ids`. What the cache holds already of them is kept, so that generations may take
-        turns and a conversation's next turn starts where the last one ended."""
+        """The token after `ids`. What the cache holds already of them is kept, so that generations
+        may take turns and a conversation's next turn starts where the last one ended."""
         with self._lock:
-            same = len(self._held) if self._held == ids[: len(self._held)] else _common(self._held, ids)
+            same = (
+                len(self._held)
+                if self._held == ids[: len(self._held)]
+                else _common(self._held, ids)
+            )
             same = min(same, len(ids) - 1)
             self._held = self._held[:same]
             if not stats.tokens:
@@ -200,7 +215,9 @@ class Model:
 
 def _common(a: Sequence[int], b: Sequence[int]) -> int:
     """Length of the longest common beginning."""
-    return next((n for n, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+    return next(
+        (n for n, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b))
+    )
 
 
 def _sampling(given: Sampling | None, options: dict[str, float]) -> Sampling:
@@ -222,9 +239,10 @@ def load(model: str | os.PathLike[str], *, activations: str = "int8", threads: i
          context: int | None = None, progress: Progress | None = None) -> Model:  # fmt: skip
     """Load a model by name (`smollm2`) or path to a GGUF file.
 
-    activations: "int8" (quantised on the fly for products with low-bit weights) or "f32". threads: default
-    what this process may use. context: tokens of KV cache, default the model's. progress(what, done, total)
-    is called while loading. Raises ModelFileError, OptionError, MemoryShortage.
+    activations: "int8" (quantised on the fly for products with low-bit weights) or "f32". threads:
+    default what this process may use. context: tokens of KV cache, default the model's.
+    progress(what, done, total) is called while loading. Raises ModelFileError, OptionError,
+    MemoryShortage.
     """
     if activations not in ("int8", "f32"):
         raise OptionError(f"activations is {activations!r}", 'choose "int8" or "f32"')
@@ -239,7 +257,11 @@ def load(model: str | os.PathLike[str], *, activations: str = "int8", threads: i
     if not 1 <= context <= most:
         raise OptionError(f"context is {context:,}", f"this model's goes from 1 to {most:,}")
     tokenizer = Tokenizer.from_gguf(gguf)
-    template = ChatTemplate.from_gguf(gguf, tokenizer) if "tokenizer.chat_template" in gguf.metadata else None
+    template = (
+        ChatTemplate.from_gguf(gguf, tokenizer)
+        if "tokenizer.chat_template" in gguf.metadata
+        else None
+    )
     t1 = time.perf_counter()
     weights = loading.load(gguf, config, progress)
     t2 = time.perf_counter()
@@ -248,5 +270,15 @@ def load(model: str | os.PathLike[str], *, activations: str = "int8", threads: i
     step = LlamaStep(config, weights, cache, budget, int8=activations == "int8", threads=threads)
     sampler = Sampler(step.logits, threads)
     t3 = time.perf_counter()
-    return Model(str(gguf.path), config, tokenizer, template, step, sampler, context, activations, threads,
-                 LoadTimes(t1 - t0, t2 - t1, t3 - t2))  # fmt: skip
+    return Model(
+        str(gguf.path),
+        config,
+        tokenizer,
+        template,
+        step,
+        sampler,
+        context,
+        activations,
+        threads,
+        LoadTimes(t1 - t0, t2 - t1, t3 - t2),
+    )

@@ -9,8 +9,9 @@ from terrazzo.errors import OptionError
 
 @dataclass(frozen=True)
 class Sampling:
-    """temperature 0 takes the likeliest token. top_k 0, top_p 1, min_p 0 and repeat_penalty 1 are off.
-    `repeat_last`: how many last tokens the penalty looks at. The same seed gives the same text."""
+    """temperature 0 takes the likeliest token. top_k 0, top_p 1, min_p 0 and repeat_penalty 1 are
+    off. `repeat_last`: how many last tokens the penalty looks at. The same seed gives the same
+    text."""
 
     temperature: float = 0.0
     top_k: int = 0
@@ -22,14 +23,21 @@ class Sampling:
 
     def __post_init__(self) -> None:
         limits = {
-            "temperature": (0.0, 100.0), "top_k": (0, 2**31 - 1), "top_p": (0.0, 1.0), "min_p": (0.0, 1.0),
-            "repeat_penalty": (0.01, 100.0), "repeat_last": (0, 4096), "seed": (0, 2**64 - 1),
-        }  # fmt: skip
+            "temperature": (0.0, 100.0),
+            "top_k": (0, 2**31 - 1),
+            "top_p": (0.0, 1.0),
+            "min_p": (0.0, 1.0),
+            "repeat_penalty": (0.01, 100.0),
+            "repeat_last": (0, 4096),
+            "seed": (0, 2**64 - 1),
+        }
         for f in fields(self):
             low, high = limits[f.name]
             value = getattr(self, f.name)
             if not low <= value <= high:
-                raise OptionError(f"{f.name} is {value}", f"choose a value from {low:g} to {high:g}")
+                raise OptionError(
+                    f"{f.name} is {value}", f"choose a value from {low:g} to {high:g}"
+                )
 
     @property
     def greedy(self) -> bool:
@@ -45,7 +53,8 @@ class StopText:
         self.hit = False
 
     def push(self, text: str) -> str:
-        """Text that may be shown now. After a stop string was seen, `hit` is True and nothing follows."""
+        """Text that may be shown now. After a stop string was seen, `hit` is True and nothing
+        follows."""
         if self.hit:
             return ""
         self.held += text

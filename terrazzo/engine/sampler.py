@@ -1,4 +1,5 @@
-"""From a step's logits to tokens: the sampling kernels as two recordings over the logits in place."""
+"""From a step's logits to tokens: the sampling kernels as two recordings over the logits in
+place."""
 
 from __future__ import annotations
 
@@ -15,8 +16,8 @@ RECENT = 4096
 
 
 class Sampler:
-    """Works on rows 0 .. n-1 of `logits` (f32 [rows, vocab]); penalties change them in place. `greedy` is
-    the recording that takes the likeliest token."""
+    """Works on rows 0 .. n-1 of `logits` (f32 [rows, vocab]); penalties change them in place.
+    `greedy` is the recording that takes the likeliest token."""
 
     def __init__(self, logits: np.ndarray, threads: int) -> None:
         rows, vocab = logits.shape
@@ -36,8 +37,14 @@ class Sampler:
     def _penalise(self, rows: int) -> None:
         if self._penalising is None:
             r = Recorder("penalty", self.threads)
-            r.add(repeat_penalty, {"seqs": "rows"}, logits=self.logits, ids=self.ids, count=self.count,
-                  penalty=self.penalty)  # fmt: skip
+            r.add(
+                repeat_penalty,
+                {"seqs": "rows"},
+                logits=self.logits,
+                ids=self.ids,
+                count=self.count,
+                penalty=self.penalty,
+            )
             self._penalising = r.finish()
         self._penalising.set("rows", rows)
         self._penalising.replay()
@@ -47,15 +54,24 @@ class Sampler:
             weight = private_memory(self.logits.nbytes).view(np.float32).reshape(self.logits.shape)
             r = Recorder("draw", self.threads)
             vary = {"seqs": "rows"}
-            r.add(candidates, vary, logits=self.logits, temperature=self.temperature, top_k=self.top_k,
-                  top_p=self.top_p, min_p=self.min_p, weight=weight)  # fmt: skip
+            r.add(
+                candidates,
+                vary,
+                logits=self.logits,
+                temperature=self.temperature,
+                top_k=self.top_k,
+                top_p=self.top_p,
+                min_p=self.min_p,
+                weight=weight,
+            )
             r.add(draw, vary, weight=weight, seed=self.seed, position=self.position, out=self.token)
             self._drawing = r.finish()
         self._drawing.set("rows", rows)
         self._drawing.replay()
 
     def pick(self, options: Sequence[Sampling], history: Sequence[Sequence[int]]) -> list[int]:
-        """One token a row. `history`: each row's tokens so far (penalty and draw depend on them alone)."""
+        """One token a row. `history`: each row's tokens so far (penalty and draw depend on them
+        alone)."""
         rows = len(options)
         if any(o.repeat_penalty != 1.0 and o.repeat_last for o in options):
             for r, (o, past) in enumerate(zip(options, history, strict=True)):

@@ -1,13 +1,20 @@
-"""The tile IR: a kernel is parameters, axes and a block of statements; statements are the dataclasses here.
+"""The tile IR: a kernel is parameters, axes and a block of statements; statements are the
+dataclasses here.
 
 Semantics (the reference target is the living definition; `ir/README.md` has the grammar):
-* Values are SSA. Elementwise ops broadcast by axis NAME: the result's axes are the first argument's, then
+* Values are SSA. Elementwise ops broadcast by axis NAME: the result's axes are the first
+argument's, then
   those of later arguments that are new, in order. Element types must agree; casts are explicit.
-* Integer index values (`dim`, `start`, `extent`, `index`, loop variables) are i32; addresses are i64.
-* `dot(a, b)` contracts over every axis the two share (at least one); result axes: a's others, then b's
-  others; dtype f32 (i32 for i8 x i8). Order of the sum over k is fixed per target and depends on k only.
-* `reduce` drops its axis. Sums are f32 (floats) or i32; `argmax` yields the lowest i32 index of the maximum.
-* A grid's blocks may run in any order and in parallel; consecutive top-level grids are phases with a
+* Integer index values (`dim`, `start`, `extent`, `index`, loop variables) are i32; addresses are
+i64.
+* `dot(a, b)` contracts over every axis the two share (at least one); result axes: a's others, then
+b's
+  others; dtype f32 (i32 for i8 x i8). Order of the sum over k is fixed per target and depends on k
+  only.
+* `reduce` drops its axis. Sums are f32 (floats) or i32; `argmax` yields the lowest i32 index of the
+maximum.
+* A grid's blocks may run in any order and in parallel; consecutive top-level grids are phases with
+a
   barrier between. A loop runs in order and carries values.
 """
 
@@ -25,16 +32,18 @@ BINARY = ("add", "sub", "mul", "div", "floordiv", "mod", "max", "min",
           "and", "or", "xor", "shl", "shr", "umulhi")  # shr is logical on u32  # fmt: skip
 COMPARE = ("lt", "le", "gt", "ge", "eq", "ne")  # -> bool
 LEAVES = ("const", "dim", "arg", "index", "start", "extent")
-# const(value) · dim(name) -> i32 · arg(name) scalar parameter · index(axis) -> i32[axis], absolute indices
-# within the dim (start + 0, 1, …) · start(axis), extent(axis) -> i32 of a block axis
-# where(c, a, b) · fma(a, b, c) · cast(x) to result dtype, round to nearest even (float -> int: truncate)
-# bitcast(x) · reduce(x; kind, axis) · dot(a, b) · dot_acc(c, a, b) = c + a·b · quantize(x) to a Format
+# const(value) · dim(name) -> i32 · arg(name) scalar parameter · index(axis) -> i32[axis], absolute
+# indices within the dim (start + 0, 1, …) · start(axis), extent(axis) -> i32 of a block axis
+# where(c, a, b) · fma(a, b, c) · cast(x) to result dtype, round to nearest even (float -> int:
+# truncate) bitcast(x) · reduce(x; kind, axis) · dot(a, b) · dot_acc(c, a, b) = c + a·b ·
+# quantize(x) to a Format
 ReduceKind = Literal["sum", "max", "min", "argmax"]
 
 
 @dataclass(frozen=True)
 class Loc:
-    """Where in the author's source: 1-based line and 0-based columns. `call` chains inlined functions."""
+    """Where in the author's source: 1-based line and 0-based columns. `call` chains inlined
+    functions."""
 
     file: str
     line: int
@@ -75,14 +84,15 @@ class Block:
     axis: str
 
 
-# A Value of rank 0 drops the dimension; a Value of rank >= 1 (i32) gathers: its axes stand in its place
-# (an axis that appears in several entries is one axis, as in NumPy's advanced indexing).
+# A Value of rank 0 drops the dimension; a Value of rank >= 1 (i32) gathers: its axes stand in its
+# place (an axis that appears in several entries is one axis, as in NumPy's advanced indexing).
 Index = Whole | Block | Value
 
 
 @dataclass(frozen=True)
 class Load:
-    """Read a tile from a global-memory parameter. `space` is UB, L1 or "" (the compiler's choice)."""
+    """Read a tile from a global-memory parameter. `space` is UB, L1 or "" (the compiler's
+    choice)."""
 
     result: Value
     param: str
@@ -93,7 +103,8 @@ class Load:
 
 @dataclass(frozen=True)
 class Store:
-    """Write `value` to a parameter; value's axes are a subset of the index's (it broadcasts by name)."""
+    """Write `value` to a parameter; value's axes are a subset of the index's (it broadcasts by
+    name)."""
 
     param: str
     index: tuple[Index, ...]
@@ -103,9 +114,11 @@ class Store:
 
 @dataclass(frozen=True)
 class LoopVar:
-    """One variable: a block axis named `name` if step is given (var is None), else the scalar `var`.
+    """One variable: a block axis named `name` if step is given (var is None), else the scalar
+    `var`.
 
-    Bounds are i32 scalars. `step` is an upper bound in a grid, exact in a loop (last block may be short).
+    Bounds are i32 scalars. `step` is an upper bound in a grid, exact in a loop (last block may be
+    short).
     """
 
     name: str
@@ -128,7 +141,8 @@ class Carry:
 
 @dataclass(frozen=True)
 class Loop:
-    """kind "grid": a Cartesian product of variables, any order. kind "loop": one variable, in order."""
+    """kind "grid": a Cartesian product of variables, any order. kind "loop": one variable, in
+    order."""
 
     kind: Literal["grid", "loop"]
     vars: tuple[LoopVar, ...]
@@ -172,7 +186,17 @@ class Kernel:
         """The structural hash, computed once: kernels are looked up far more often than made."""
         known = self.__dict__.get("_hash")
         if known is None:
-            known = hash((self.name, self.params, self.axes, self.body, self.consts, self.statics, self.aliases))
+            known = hash(
+                (
+                    self.name,
+                    self.params,
+                    self.axes,
+                    self.body,
+                    self.consts,
+                    self.statics,
+                    self.aliases,
+                )
+            )
             object.__setattr__(self, "_hash", known)
         return known
 

@@ -1,4 +1,5 @@
-"""A packed low-bit tensor as its owner holds it: format, logical shape and the bytes of its rows."""
+"""A packed low-bit tensor as its owner holds it: format, logical shape and the bytes of its
+rows."""
 
 from __future__ import annotations
 

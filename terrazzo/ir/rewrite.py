@@ -1,4 +1,5 @@
-"""The frame that passes are written in: walk a kernel, map values, emit statements anew, renumber."""
+"""The frame that passes are written in: walk a kernel, map values, emit statements anew,
+renumber."""
 
 from __future__ import annotations
 
@@ -11,8 +12,8 @@ from terrazzo.ir.types import DType, TileType, Value
 class Rewriter:
     """Copies a kernel statement by statement. A pass overrides `op`, `load`, `store` or `loop`.
 
-    They get the old statement with its operands already mapped and return what takes the place of its
-    result; `emit` and `make` append to the body under construction.
+    They get the old statement with its operands already mapped and return what takes the place of
+    its result; `emit` and `make` append to the body under construction.
     """
 
     def __init__(self, kernel: Kernel) -> None:

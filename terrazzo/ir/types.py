@@ -1,8 +1,8 @@
 """Element types, tile types and values of the tile IR. All frozen, equal by structure.
 
-A *tile* has an element type and named axes; its extents are run-time numbers that belong to the axes, not
-to the tile. A rank-0 tile is a scalar. Axis names: a whole dimension is named like the dim (`dim`), a block
-of one like its loop variable (`r`).
+A *tile* has an element type and named axes; its extents are run-time numbers that belong to the
+axes, not to the tile. A rank-0 tile is a scalar. Axis names: a whole dimension is named like the
+dim (`dim`), a block of one like its loop variable (`r`).
 """
 
 from __future__ import annotations
@@ -53,8 +53,9 @@ DTYPES = {d.name: d for d in (f32, f16, bf16, i8, u8, i32, u32, bool_)}
 class Format:
     """A packed low-bit element type: values in groups of `group` along the innermost axis.
 
-    What its fields are and how a value decodes is declared once in `ir/formats.py`; `layout` names how a
-    target has arranged the bytes ("" = rows of the format's own blocks, as in the model file).
+    What its fields are and how a value decodes is declared once in `ir/formats.py`; `layout` names
+    how a target has arranged the bytes ("" = rows of the format's own blocks, as in the model
+    file).
     """
 
     name: str
@@ -69,8 +70,8 @@ ElemType = DType | Format
 
 
 def plain(dtype: ElemType) -> ElemType:
-    """An element type without its layout. A laid-out plain type is a format of group 1: f16 as panels is
-    Format("f16", 1, "p16")."""
+    """An element type without its layout. A laid-out plain type is a format of group 1: f16 as
+    panels is Format("f16", 1, "p16")."""
     if not isinstance(dtype, Format):
         return dtype
     return DTYPES[dtype.name] if dtype.group == 1 else Format(dtype.name, dtype.group)
@@ -108,10 +109,11 @@ class Value:
 
 @dataclass(frozen=True)
 class Axis:
-    """An axis of tiles. `dim`: the dimension it lies in; `cap`: a static upper bound of its extent or None.
+    """An axis of tiles. `dim`: the dimension it lies in; `cap`: a static upper bound of its extent
+    or None.
 
-    A whole axis (`block` False) starts at 0 and has the dim's extent. A block axis is made by the loop
-    whose variable has the same name: start and extent are run-time numbers, extent <= cap.
+    A whole axis (`block` False) starts at 0 and has the dim's extent. A block axis is made by the
+    loop whose variable has the same name: start and extent are run-time numbers, extent <= cap.
     """
 
     name: str

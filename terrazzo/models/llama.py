@@ -1,7 +1,7 @@
 """The Llama decoder as one recording: token ids in, logits out, every kernel a tile program.
 
-A step takes any mix of sequences and lengths up to its budgets (prompts in pieces, single tokens): which
-tokens, positions, pages and rows is data in the step's index arrays, never a new recording.
+A step takes any mix of sequences and lengths up to its budgets (prompts in pieces, single tokens):
+which tokens, positions, pages and rows is data in the step's index arrays, never a new recording.
 """
 
 from __future__ import annotations
@@ -33,8 +33,9 @@ LOGIT_ROWS = 32
 
 @dataclass(frozen=True)
 class Chunk:
-    """Consecutive tokens of one sequence. `pages`: the sequence's page numbers, from its first token on;
-    `start`: position of the first token; `logits`: of how many last tokens logits are wanted."""
+    """Consecutive tokens of one sequence. `pages`: the sequence's page numbers, from its first
+    token on; `start`: position of the first token; `logits`: of how many last tokens logits are
+    wanted."""
 
     pages: np.ndarray
     tokens: Sequence[int]
@@ -57,8 +58,9 @@ class Budget:
 
 
 class KVCache:
-    """f16 pages of 16 tokens, a layer after the other: K [layers, pages, kv heads, d, 16] (token = lane),
-    V [layers, pages, kv heads, 16, d]. Zero at first: what is read past a sequence's end is finite."""
+    """f16 pages of 16 tokens, a layer after the other: K [layers, pages, kv heads, d, 16] (token =
+    lane), V [layers, pages, kv heads, 16, d]. Zero at first: what is read past a sequence's end is
+    finite."""
 
     def __init__(self, config: LlamaConfig, pages: int) -> None:
         self.pages = pages
@@ -79,9 +81,23 @@ class KVCache:
 class LlamaStep:
     """The recorded step. `int8`: activations are quantised per group of 32 before each product."""
 
-    def __init__(self, config: LlamaConfig, weights: LlamaWeights, cache: KVCache, budget: Budget, *,
-                 int8: bool, threads: int) -> None:  # fmt: skip
-        self.config, self.weights, self.cache, self.budget, self.int8 = config, weights, cache, budget, int8
+    def __init__(
+        self,
+        config: LlamaConfig,
+        weights: LlamaWeights,
+        cache: KVCache,
+        budget: Budget,
+        *,
+        int8: bool,
+        threads: int,
+    ) -> None:
+        self.config, self.weights, self.cache, self.budget, self.int8 = (
+            config,
+            weights,
+            cache,
+            budget,
+            int8,
+        )
         most = -(-config.context_length // PAGE)
         self.ids = self._indices(budget.tokens)
         self.position = self._indices(budget.tokens)
@@ -125,11 +141,23 @@ class LlamaStep:
         cos, sin = w.rope
         by_token = {"rows": "tokens", "m": "tokens", "tokens": "tokens"}
 
-        def product(a: np.ndarray | Packed, w: Packed, out: np.ndarray, rows: str, **more: object) -> None:
+        def product(
+            a: np.ndarray | Packed, w: Packed, out: np.ndarray, rows: str, **more: object
+        ) -> None:
             in_place = isinstance(a, Packed) and w.format.group > 1
-            r.add(linear, {"m": rows}, a=a, w=w, out=out, **({"K": WIDE_K} if in_place else {}), **more)
+            r.add(
+                linear,
+                {"m": rows},
+                a=a,
+                w=w,
+                out=out,
+                **({"K": WIDE_K} if in_place else {}),
+                **more,
+            )
 
-        def norm(source: np.ndarray, weight: np.ndarray, out: np.ndarray | Packed, rows: str) -> None:
+        def norm(
+            source: np.ndarray, weight: np.ndarray, out: np.ndarray | Packed, rows: str
+        ) -> None:
             r.add(rms_norm, {"rows": rows}, x=source, weight=weight, out=out, eps=c.rms_eps)
 
         r.add(embedding, by_token, table=w.embedding, ids=self.ids, out=x)
@@ -141,14 +169,35 @@ class LlamaStep:
                 out = flat[:, at : at + part.shape[0]]
                 product(h, part, out, "tokens", bias=bias)
                 at += part.shape[0]
-            r.add(rope_store_interleaved, by_token,
-                  q=q.reshape(t, heads, half, 2), k=k.reshape(t, kv, half, 2), v=v, cos=cos, sin=sin,
-                  position=self.position, slot=self.slot, out=q.reshape(t, heads, half, 2),
-                  kcache=self.cache.k[n].reshape(-1, kv, half, 2, PAGE), vcache=self.cache.v[n])  # fmt: skip
-            r.add(attention, {"spans": "spans"}, q=q.reshape(t, kv, heads // kv, d),
-                  kcache=self.cache.k[n], vcache=self.cache.v[n], table=self.table, seq=self.span[0],
-                  first=self.span[1], count=self.span[2], position=self.span[3],
-                  out=mixed.reshape(t, kv, heads // kv, d), scale=d**-0.5, BQ=SPAN)  # fmt: skip
+            r.add(
+                rope_store_interleaved,
+                by_token,
+                q=q.reshape(t, heads, half, 2),
+                k=k.reshape(t, kv, half, 2),
+                v=v,
+                cos=cos,
+                sin=sin,
+                position=self.position,
+                slot=self.slot,
+                out=q.reshape(t, heads, half, 2),
+                kcache=self.cache.k[n].reshape(-1, kv, half, 2, PAGE),
+                vcache=self.cache.v[n],
+            )
+            r.add(
+                attention,
+                {"spans": "spans"},
+                q=q.reshape(t, kv, heads // kv, d),
+                kcache=self.cache.k[n],
+                vcache=self.cache.v[n],
+                table=self.table,
+                seq=self.span[0],
+                first=self.span[1],
+                count=self.span[2],
+                position=self.span[3],
+                out=mixed.reshape(t, kv, heads // kv, d),
+                scale=d**-0.5,
+                BQ=SPAN,
+            )
             if isinstance(attended, Packed):
                 r.add(quantize, by_token, x=mixed, out=attended)
             source = attended if isinstance(attended, Packed) else mixed
@@ -165,14 +214,16 @@ class LlamaStep:
         product(h_last, w.head, self.logits, "rows")
 
     def run(self, chunks: Sequence[Chunk]) -> np.ndarray:
-        """Run one step; returns f32 [rows, vocab], the chunks' wanted logits in order: a view that the next
-        step overwrites. Raises OptionError if the chunks exceed the budget."""
+        """Run one step; returns f32 [rows, vocab], the chunks' wanted logits in order: a view that
+        the next step overwrites. Raises OptionError if the chunks exceed the budget."""
         tokens = sum(len(c.tokens) for c in chunks)
         rows = sum(c.logits for c in chunks)
         spans = sum(-(-len(c.tokens) // SPAN) for c in chunks)
         b = self.budget
         if tokens > b.tokens or len(chunks) > b.seqs or rows > b.rows or spans > b.spans:
-            raise OptionError(f"a step of {tokens} tokens, {len(chunks)} sequences, {rows} rows exceeds {b}")
+            raise OptionError(
+                f"a step of {tokens} tokens, {len(chunks)} sequences, {rows} rows exceeds {b}"
+            )
         at = row = span = 0
         for n, c in enumerate(chunks):
             count = len(c.tokens)

@@ -1,4 +1,5 @@
-"""From a model file to the weights of a Llama step: repacked once, cached on disk, mapped the next time."""
+"""From a model file to the weights of a Llama step: repacked once, cached on disk, mapped the next
+time."""
 
 from __future__ import annotations
 
@@ -11,7 +12,13 @@ from terrazzo.ir.packed import Packed
 from terrazzo.models.config import LlamaConfig
 from terrazzo.models.gguf import GGUF
 from terrazzo.models.weights import (
-    Progress, format_of, joinable, matrix, matrix_bytes, row_bytes, vector,
+    Progress,
+    format_of,
+    joinable,
+    matrix,
+    matrix_bytes,
+    row_bytes,
+    vector,
 )  # fmt: skip
 from terrazzo.targets.cpu.layouts import ALIGN
 from terrazzo.targets.cpu.pool import private_memory
@@ -46,7 +53,8 @@ class LlamaWeights:
 def rope_tables(
     config: LlamaConfig, factors: np.ndarray | None, positions: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """cos, sin f32 [positions, head_dim / 2], computed in f64; pairs beyond rope_dim do not turn."""
+    """cos, sin f32 [positions, head_dim / 2], computed in f64; pairs beyond rope_dim do not
+    turn."""
     half = config.head_dim // 2
     pair = np.arange(half)
     theta = config.rope_theta ** (-2.0 * pair / config.rope_dim) / config.rope_scale
@@ -67,8 +75,13 @@ def groups(gguf: GGUF, config: LlamaConfig) -> list[tuple[str, ...]]:
     return out if config.tied_output else [*out, ("output.weight",)]
 
 
-def load_weights(gguf: GGUF, config: LlamaConfig, memory: np.ndarray, progress: Progress | None = None,
-                 ready: bool = False) -> LlamaWeights:  # fmt: skip
+def load_weights(
+    gguf: GGUF,
+    config: LlamaConfig,
+    memory: np.ndarray,
+    progress: Progress | None = None,
+    ready: bool = False,
+) -> LlamaWeights:
     """Repack everything into `memory` (u8, `packed_bytes`); `ready`: it is in there already."""
     made: dict[str, Packed] = {}
     at = 0
@@ -93,15 +106,21 @@ def load_weights(gguf: GGUF, config: LlamaConfig, memory: np.ndarray, progress: 
         p = f"blk.{n}."
         qkv = [made[x] for x in (f"{p}attn_{q}.weight" for q in "qkv") if x in made]
         biases = [optional(f"{p}attn_{q}.bias") for q in "qkv"]
-        joined = (
-            [None if biases[0] is None else np.concatenate(biases)] if len(qkv) == 1 else biases
-        )  # type: ignore[arg-type]
+        if len(qkv) == 1:
+            present = [b for b in biases if b is not None]
+            biases = [np.concatenate(present) if present else None]
         return LayerWeights(
-            vector(gguf, f"{p}attn_norm.weight"), tuple(qkv), tuple(joined),
-            made[f"{p}attn_output.weight"], optional(f"{p}attn_output.bias"),
-            vector(gguf, f"{p}ffn_norm.weight"), made[f"{p}ffn_gate.weight"], made[f"{p}ffn_up.weight"],
-            made[f"{p}ffn_down.weight"], optional(f"{p}ffn_down.bias"),
-        )  # fmt: skip
+            vector(gguf, f"{p}attn_norm.weight"),
+            tuple(qkv),
+            tuple(biases),
+            made[f"{p}attn_output.weight"],
+            optional(f"{p}attn_output.bias"),
+            vector(gguf, f"{p}ffn_norm.weight"),
+            made[f"{p}ffn_gate.weight"],
+            made[f"{p}ffn_up.weight"],
+            made[f"{p}ffn_down.weight"],
+            optional(f"{p}ffn_down.bias"),
+        )
 
     factors = optional("rope_freqs.weight")
     embedding = made["token_embd.weight"]
@@ -117,8 +136,12 @@ def packed_bytes(gguf: GGUF, config: LlamaConfig) -> int:
     return sum(-(-matrix_bytes(gguf, g) // ALIGN) * ALIGN for g in groups(gguf, config))
 
 
-def load(gguf: GGUF, config: LlamaConfig, progress: Callable[[str, int, int], None] | None = None) -> LlamaWeights:
+def load(
+    gguf: GGUF, config: LlamaConfig, progress: Callable[[str, int, int], None] | None = None
+) -> LlamaWeights:
     """The weights, repacked. `progress(what, done, total)` in bytes."""
     memory = private_memory(packed_bytes(gguf, config))
-    report = None if progress is None else lambda done, total: progress("repacking weights", done, total)
+    report = (
+        None if progress is None else lambda done, total: progress("repacking weights", done, total)
+    )
     return load_weights(gguf, config, memory, report)

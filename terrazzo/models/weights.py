@@ -1,7 +1,7 @@
 """A model file's tensors as kernels take them: matrices in the CPU's packed layout, vectors as f32.
 
-Matrices are repacked one by one and the file's pages released behind, so that the peak is one copy of the
-weights. Projections that read the same input and have one format are joined into one matrix.
+Matrices are repacked one by one and the file's pages released behind, so that the peak is one copy
+of the weights. Projections that read the same input and have one format are joined into one matrix.
 """
 
 from __future__ import annotations
@@ -48,7 +48,9 @@ def matrix_bytes(gguf: GGUF, names: Sequence[str]) -> int:
 
 def row_bytes(fmt: Format, k: int) -> int:
     """Bytes of one panel of 16 rows."""
-    return k * layouts.ROWS * DTYPES[fmt.name].bytes if fmt.group == 1 else layouts.panel_bytes(fmt, k)
+    return (
+        k * layouts.ROWS * DTYPES[fmt.name].bytes if fmt.group == 1 else layouts.panel_bytes(fmt, k)
+    )
 
 
 def joinable(gguf: GGUF, names: Sequence[str]) -> bool:
@@ -59,7 +61,8 @@ def joinable(gguf: GGUF, names: Sequence[str]) -> bool:
 
 
 def matrix(gguf: GGUF, names: Sequence[str], out: np.ndarray) -> Packed:
-    """The tensors' rows one after the other, repacked into `out` (u8, 64-byte aligned, `matrix_bytes`)."""
+    """The tensors' rows one after the other, repacked into `out` (u8, 64-byte aligned,
+    `matrix_bytes`)."""
     rows, k, at = 0, 0, 0
     fmt = format_of(gguf, names[0])
     for name in names:

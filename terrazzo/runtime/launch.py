@@ -1,7 +1,7 @@
 """Running a kernel of the language on this CPU: bind the arguments, compile (or load), launch.
 
-`lang.Kernel.__call__`, `.explain` and `.reference` end here. A recording uses `table` to note a launch
-down instead of running it.
+`lang.Kernel.__call__`, `.explain` and `.reference` end here. A recording uses `table` to note a
+launch down instead of running it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ _repacked: weakref.WeakKeyDictionary[Packed, Packed] = weakref.WeakKeyDictionary
 
 @dataclass(frozen=True, eq=False)
 class Launch:
-    """A bound, compiled kernel: everything a launch table needs. `dims`: slots of each named dim."""
+    """A bound, compiled kernel: everything a launch table needs. `dims`: slots of each named
+    dim."""
 
     code: Compiled
     table: np.ndarray
@@ -47,8 +48,8 @@ class Launch:
 
 
 def weights(x: Packed) -> Packed:
-    """A packed matrix in the layout of this CPU's micro-kernels (itself, if it is in it already). The repacked
-    copy lives as long as `x`, whose bytes must not change."""
+    """A packed matrix in the layout of this CPU's micro-kernels (itself, if it is in it already).
+    The repacked copy lives as long as `x`, whose bytes must not change."""
     if x.format.layout == layouts.LAYOUT or x.format.name == "a8":
         return x
     known = _repacked.get(x)
@@ -63,7 +64,8 @@ def weights(x: Packed) -> Packed:
 
 
 def _array(x: Any) -> Any:
-    """NumPy's view of an argument: arrays and packed tensors as they are, DLPack tensors without a copy."""
+    """NumPy's view of an argument: arrays and packed tensors as they are, DLPack tensors without a
+    copy."""
     if isinstance(x, Packed):
         return weights(x)
     if isinstance(x, np.ndarray) or not hasattr(x, "__dlpack__"):
@@ -71,7 +73,9 @@ def _array(x: Any) -> Any:
     return np.from_dlpack(x)
 
 
-def prepare(kernel: Kernel, args: Sequence[Any], kwargs: Mapping[str, Any], isa: Isa | None = None) -> Launch:
+def prepare(
+    kernel: Kernel, args: Sequence[Any], kwargs: Mapping[str, Any], isa: Isa | None = None
+) -> Launch:
     """Bind and compile. Raises ArgumentError, KernelError."""
     tensors = {p.name for p in kernel.params if p.kind == "tensor"}
     args = [_array(a) for a in args]
@@ -112,14 +116,23 @@ def _bits(dtype: object, value: int | float) -> int:
 
 
 def _check_memory(kernel: Kernel, b: Binding, stored: tuple[str, ...]) -> None:
-    """Outputs must be writable, and may share memory with another tensor only where the kernel says so."""
+    """Outputs must be writable, and may share memory with another tensor only where the kernel says
+    so."""
     declared = {frozenset(pair) for pair in kernel.aliases}
-    flat = {n: t.array.data if isinstance(t.array, Packed) else t.array for n, t in b.tensors.items()}
+    flat = {
+        n: t.array.data if isinstance(t.array, Packed) else t.array for n, t in b.tensors.items()
+    }
     for name in stored:
         if not flat[name].flags.writeable:
-            raise ArgumentError(f"argument `{name}` of `{kernel.name}`: it is written, got a read-only array")
+            raise ArgumentError(
+                f"argument `{name}` of `{kernel.name}`: it is written, got a read-only array"
+            )
         for other, x in flat.items():
-            if other != name and frozenset((name, other)) not in declared and _overlap(flat[name], x):
+            if (
+                other != name
+                and frozenset((name, other)) not in declared
+                and _overlap(flat[name], x)
+            ):
                 raise ArgumentError(
                     f"arguments `{name}` and `{other}` of `{kernel.name}` share memory",
                     "the kernel declares no such alias: pass a copy",
@@ -131,7 +144,7 @@ def _overlap(a: np.ndarray, b: np.ndarray) -> bool:
     if not np.may_share_memory(a, b):
         return False
     try:
-        return np.shares_memory(a, b, max_work=100_000)
+        return np.shares_memory(a, b, max_work=100_000)  # pyright: ignore[reportArgumentType]
     except np.exceptions.TooHardError:
         return True
 
@@ -147,7 +160,9 @@ class Ready:
         self.scratch = pool.private_memory(each * threads)
         t = launch.table
         t[:4] = self.scratch.ctypes.data, each, self.control.ctypes.data, 0
-        self.program = pool.Program([(phase, t.ctypes.data) for phase in launch.code.phases], self.control)
+        self.program = pool.Program(
+            [(phase, t.ctypes.data) for phase in launch.code.phases], self.control
+        )
 
     def run(self) -> None:
         pool.shared().run(self.program, self.threads)
@@ -185,8 +200,9 @@ def run(launch: Launch, threads: int) -> None:
 
 
 def _recipes() -> weakref.WeakKeyDictionary[Kernel, dict[Any, Ready]]:
-    """This thread's ready launches by kernel and kinds of arguments: calls of equal shapes only fill in
-    pointers and scalars. Arguments that would need checks beyond their kind are not remembered."""
+    """This thread's ready launches by kernel and kinds of arguments: calls of equal shapes only
+    fill in pointers and scalars. Arguments that would need checks beyond their kind are not
+    remembered."""
     if not hasattr(_state, "recipes"):
         _state.recipes = weakref.WeakKeyDictionary()
     return _state.recipes
@@ -196,7 +212,7 @@ def _key(kernel: Kernel, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any 
     given = {p.name: a for p, a in zip(kernel.params, args, strict=False)}
     if len(given) < len(args) or given.keys() & kwargs.keys():
         return None
-    given |= kwargs
+    given.update(kwargs)
     key: list[Any] = []
     for p in kernel.params:
         if p.name not in given:
@@ -213,19 +229,23 @@ def _key(kernel: Kernel, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any 
 
 
 def _known(kernel: Kernel, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Ready | None:
-    """A remembered launch with these arguments filled in; None if there is none or memory overlaps."""
+    """A remembered launch with these arguments filled in; None if there is none or memory
+    overlaps."""
     key = _key(kernel, args, kwargs)
     ready = _recipes().get(kernel, {}).get(key) if key is not None else None
     if ready is None:
         return None
-    given = {p.name: a for p, a in zip(kernel.params, args, strict=False)} | kwargs
+    given = {p.name: a for p, a in zip(kernel.params, args, strict=False)}
+    given.update(kwargs)
     code, t = ready.launch.code, ready.launch.table
     spans: list[tuple[int, int]] = []
     for n, s in enumerate(code.slots, FIRST_SLOT):
         if s.kind == "ptr":
             x = given[s.name]
             t[n] = at = x.__array_interface__["data"][0]
-            spans.append((at, at + sum(d * abs(st) for d, st in zip(x.shape, x.strides, strict=True))))
+            spans.append(
+                (at, at + sum(d * abs(st) for d, st in zip(x.shape, x.strides, strict=True)))
+            )
         elif s.kind == "scalar" and s.name in given:
             t[n] = _bits(code.kernel.param(s.name).dtype, given[s.name])
     spans.sort()
@@ -254,5 +274,3 @@ def reference(kernel: Kernel, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
     b = bind(kernel, args, kwargs)
     ir = kernel.specialise(b.dtypes, b.consts, b.present, b.statics)
     reference_target.run(ir, {n: t.array for n, t in b.tensors.items()}, b.scalars)
-
-

@@ -22,7 +22,9 @@ class Affine:
 
 
 def _scaled(a: Affine, c: int) -> Affine:
-    return Affine(a.const * c, tuple((k * c, v) for k, v in a.scalars), tuple((k * c, x) for k, x in a.axes))
+    return Affine(
+        a.const * c, tuple((k * c, v) for k, v in a.scalars), tuple((k * c, x) for k, x in a.axes)
+    )
 
 
 def affine(graph: Graph, v: Value) -> Affine | None:
@@ -51,8 +53,8 @@ def affine(graph: Graph, v: Value) -> Affine | None:
 
 @dataclass(frozen=True)
 class Paged:
-    """A load whose axis `axis` runs through pages: entry `table_dim` is `table[.., axis // page]`, entry
-    `lane_dim` is `axis % page`."""
+    """A load whose axis `axis` runs through pages: entry `table_dim` is `table[.., axis // page]`,
+    entry `lane_dim` is `axis % page`."""
 
     axis: str
     page: int
@@ -72,7 +74,8 @@ def _div_mod(graph: Graph, v: Value, name: str) -> tuple[str, int] | None:
 
 
 def paged(graph: Graph, load: Load) -> Paged | None:
-    """Recognise `x[table[b, j // P], .., j % P, ..]` with constant P; None if the load is not of that form."""
+    """Recognise `x[table[b, j // P], .., j % P, ..]` with constant P; None if the load is not of
+    that form."""
     found: dict[str, tuple[int, int, Load]] = {}
     for dim, entry in enumerate(load.index):
         if isinstance(entry, Value) and entry.axes:
@@ -91,7 +94,8 @@ def paged(graph: Graph, load: Load) -> Paged | None:
 
 
 def unit_axis(graph: Graph, s: Load | Store) -> str | None:
-    """The axis along which the access is contiguous (stride 1 in the innermost dimension), or None."""
+    """The axis along which the access is contiguous (stride 1 in the innermost dimension), or
+    None."""
     if not s.index:
         return None
     last = s.index[-1]

@@ -1,7 +1,7 @@
 """A small builder of LLVM IR text: SSA names, counted loops with carried values, 16-lane vectors.
 
-The vector unit is 16 lanes wide everywhere; LLVM splits it into what the chip has. Types are LLVM type
-strings, operands are SSA names or literals. Nothing here decides anything.
+The vector unit is 16 lanes wide everywhere; LLVM splits it into what the chip has. Types are LLVM
+type strings, operands are SSA names or literals. Nothing here decides anything.
 """
 
 from __future__ import annotations
@@ -59,10 +59,12 @@ class Function:
         self.current = name
 
     def call(self, ret: str, name: str, args: Sequence[tuple[str, str]], flags: str = "") -> str:
-        """Call `@name`; declares it when it is an intrinsic. Returns the result name ("" for void)."""
+        """Call `@name`; declares it when it is an intrinsic. Returns the result name ("" for
+        void)."""
         if name.startswith("llvm."):
             self.decls.add(f"declare {ret} @{name}({', '.join(t for t, _ in args)})")
-        text = f"call {flags}{' ' if flags else ''}{ret} @{name}({', '.join(f'{t} {v}' for t, v in args)})"
+        given = ", ".join(f"{t} {v}" for t, v in args)
+        text = f"call {flags}{' ' if flags else ''}{ret} @{name}({given})"
         if ret == "void":
             self.put(text)
             return ""
@@ -123,13 +125,16 @@ class Function:
 
     def splat(self, ty: str, v: str) -> str:
         one = self.op(f"insertelement <{W} x {ty}> poison, {ty} {v}, i32 0")
-        return self.op(f"shufflevector <{W} x {ty}> {one}, <{W} x {ty}> poison, {VI} zeroinitializer")
+        return self.op(
+            f"shufflevector <{W} x {ty}> {one}, <{W} x {ty}> poison, {VI} zeroinitializer"
+        )
 
     # -- control --------------------------------------------------------------------------------
     def loop(self, start: str | int, end: str | int, step: str | int,
              carried: Sequence[tuple[str, str]],
              body: Callable[[str, list[str]], Sequence[str] | None]) -> list[str]:  # fmt: skip
-        """for (iv = start; iv < end; iv += step), with carried (type, initial) values; returns their last."""
+        """for (iv = start; iv < end; iv += step), with carried (type, initial) values; returns
+        their last."""
         head, inside, out = self.fresh("head"), self.fresh("body"), self.fresh("exit")
         before = self.current
         self.put(f"br label %{head}")
@@ -144,7 +149,9 @@ class Function:
         nxt = self.op(f"add nsw i64 {iv}, {step}")
         self.lines[at] = f"  {iv} = phi i64 [ {start}, %{before} ], [ {nxt}, %{self.current} ]"
         for n, ((ty, init), phi, v) in enumerate(zip(carried, phis, new, strict=True)):
-            self.lines[at + 1 + n] = f"  {phi} = phi {ty} [ {init}, %{before} ], [ {v}, %{self.current} ]"
+            self.lines[at + 1 + n] = (
+                f"  {phi} = phi {ty} [ {init}, %{before} ], [ {v}, %{self.current} ]"
+            )
         self.put(f"br label %{head}")
         self.label(out)
         return phis
@@ -160,5 +167,6 @@ class Function:
 
     def text(self) -> str:
         args = ", ".join(f"{t} %{n}" for t, n in self.args)
-        head = f"define {self.linkage}{' ' if self.linkage else ''}{self.ret} @{self.name}({args}) {self.attrs} {{"
+        linkage = f"{self.linkage} " if self.linkage else ""
+        head = f"define {linkage}{self.ret} @{self.name}({args}) {self.attrs} {{"
         return head + "\n" + "\n".join(self.lines) + "\n}\n"

@@ -1,7 +1,8 @@
-"""A specialised kernel to callable code: passes, lowering, machine code (from the object cache if it is there).
+"""A specialised kernel to callable code: passes, lowering, machine code (from the object cache if
+it is there).
 
-The passes and the lowering are imported when something is compiled: a process that finds all its objects in
-the cache never needs them.
+The passes and the lowering are imported when something is compiled: a process that finds all its
+objects in the cache never needs them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Emission of the Cube operation and of packed tensors: operands are pointed at, the micro-kernels do the rest."""
+"""Emission of the Cube operation and of packed tensors: operands are pointed at, the micro-kernels
+do the rest."""
 
 from __future__ import annotations
 
@@ -18,8 +19,17 @@ PANEL_ROW = W * 4  # bytes of one k-row of a scratch panel
 
 
 class DotEmitter:
-    def __init__(self, frame: Frame, ev: Evaluator, graph: Graph, isa: Isa, pieces: dict[str, micro.Micro]) -> None:
-        self.fr, self.f, self.ev, self.graph, self.isa, self.pieces = frame, frame.f, ev, graph, isa, pieces
+    def __init__(
+        self, frame: Frame, ev: Evaluator, graph: Graph, isa: Isa, pieces: dict[str, micro.Micro]
+    ) -> None:
+        self.fr, self.f, self.ev, self.graph, self.isa, self.pieces = (
+            frame,
+            frame.f,
+            ev,
+            graph,
+            isa,
+            pieces,
+        )
 
     def use(self, piece: micro.Micro) -> str:
         self.pieces[piece.name] = piece
@@ -27,7 +37,8 @@ class DotEmitter:
 
     # -- addresses ------------------------------------------------------------------------------
     def base(self, load: Load | Store, skip: tuple[str, ...]) -> tuple[str, dict[str, str]]:
-        """(element offset with the axes of `skip` at their starts left out, stride of each skipped axis)."""
+        """(element offset with the axes of `skip` at their starts left out, stride of each skipped
+        axis)."""
         f = self.f
         offset, strides = "0", {}
         for dim, e in enumerate(load.index):
@@ -120,12 +131,22 @@ class DotEmitter:
             raise KernelError("internal: int8 product without operands in memory")
         w, stride, fmt = self.weights(s.b.load, s.n, s.k)
         q, row, scale, total = self.a8_rows(s.a.load, s.m, s.k)
-        args = [("ptr", q), ("i64", row), ("i64", scale), ("i64", total), ("ptr", w), ("i64", stride),
-                ("ptr", c), ("i64", ldc), *tail]  # fmt: skip
+        args = [
+            ("ptr", q),
+            ("i64", row),
+            ("i64", scale),
+            ("i64", total),
+            ("ptr", w),
+            ("i64", stride),
+            ("ptr", c),
+            ("i64", ldc),
+            *tail,
+        ]
         f.call("void", self.use(micro.dot_q(self.isa, fmt)), args)
 
     def a8_rows(self, load: Load, m: tuple[str, ...], k: str) -> tuple[str, str, str, str]:
-        """(pointer to q, bytes between rows, offsets from q to the scale and to the sum) at block k."""
+        """(pointer to q, bytes between rows, offsets from q to the scale and to the sum) at block
+        k."""
         f = self.f
         p, row, dim = self.a8_base(load, m, k)
         k0 = self.fr.start(k)
@@ -136,7 +157,8 @@ class DotEmitter:
         return q, row, scale, total
 
     def a8_base(self, s: Load | Store, m: tuple[str, ...], k: str) -> tuple[str, str, str]:
-        """(pointer to the row's first byte, bytes between rows of axis m, extent of the innermost dim)."""
+        """(pointer to the row's first byte, bytes between rows of axis m, extent of the innermost
+        dim)."""
         f = self.f
         offset, strides = self.base(s, (*m, k))
         for axis in m:
@@ -146,7 +168,8 @@ class DotEmitter:
 
     def dot_weights(self, s: Dot, head: list[tuple[str, str]], c: str, ldc: str,
                     tail: list[tuple[str, str]], n: str, k: str) -> None:  # fmt: skip
-        """f32 activations: plain panels are read in place, low-bit ones decoded into scratch panels."""
+        """f32 activations: plain panels are read in place, low-bit ones decoded into scratch
+        panels."""
         f = self.f
         if s.b.load is None:
             raise KernelError("internal: weights without a load")
@@ -160,7 +183,12 @@ class DotEmitter:
         out = self.fr.addresses[s.b.buf.name]
 
         def one(j: str) -> None:
-            args = [("ptr", f.gep(w, f.mul(j, stride))), ("ptr", f.gep(out, f.mul(j, room))), ("i64", "0"), ("i64", k)]
+            args = [
+                ("ptr", f.gep(w, f.mul(j, stride))),
+                ("ptr", f.gep(out, f.mul(j, room))),
+                ("i64", "0"),
+                ("i64", k),
+            ]
             f.call("void", decode, args)
 
         self.fr.loop(0, f.op(f"lshr i64 {f.add(n, W - 1)}, 4"), one)
@@ -168,7 +196,9 @@ class DotEmitter:
         self.call_f32("f32", [*head, *b, ("ptr", c), ("i64", ldc), *tail])
 
     # -- pages ----------------------------------------------------------------------------------
-    def page_pointer(self, load: Load, axis: str, number: str, skip: tuple[str, ...]) -> tuple[str, dict[str, str]]:
+    def page_pointer(
+        self, load: Load, axis: str, number: str, skip: tuple[str, ...]
+    ) -> tuple[str, dict[str, str]]:
         """Pointer to page `number` (counted from the block's first) of a paged load, at lane 0."""
         f = self.f
         p = paged(self.graph, load)
@@ -184,8 +214,17 @@ class DotEmitter:
         t = element_type(self.fr.kernel.param(load.param).dtype)
         return f.gep(self.fr.pointer(load.param), offset, t), strides
 
-    def dot_paged_k(self, s: Dot, head: list[tuple[str, str]], c: str, ldc: str, rows: str, n: str, k: str,
-                    first: str) -> None:  # fmt: skip
+    def dot_paged_k(
+        self,
+        s: Dot,
+        head: list[tuple[str, str]],
+        c: str,
+        ldc: str,
+        rows: str,
+        n: str,
+        k: str,
+        first: str,
+    ) -> None:
         """Keys: a page is one panel, d x 16 tokens."""
         f, load = self.f, s.b.load
         if load is None:
@@ -196,9 +235,21 @@ class DotEmitter:
             p, strides = self.page_pointer(load, s.n, page, (s.k,))
             at = f.mul(page, W)
             left = f.min(f.sub(n, at), W)
-            self.call_f32(name, [*head, ("ptr", p), ("i64", "0"), ("i64", strides[s.k]),
-                                 ("ptr", f.gep(c, at, "float")), ("i64", ldc), ("i64", rows), ("i64", left),
-                                 ("i64", k), ("i1", first)])  # fmt: skip
+            self.call_f32(
+                name,
+                [
+                    *head,
+                    ("ptr", p),
+                    ("i64", "0"),
+                    ("i64", strides[s.k]),
+                    ("ptr", f.gep(c, at, "float")),
+                    ("i64", ldc),
+                    ("i64", rows),
+                    ("i64", left),
+                    ("i64", k),
+                    ("i1", first),
+                ],
+            )
 
         self.fr.loop(0, f.op(f"lshr i64 {f.add(n, W - 1)}, 4"), one)
 
@@ -219,13 +270,27 @@ class DotEmitter:
             at = f.mul(page, W)
             left = f.min(f.sub(k, at), W)
             start = f.op(f"and i1 {f.op(f'icmp eq i64 {page}, 0')}, {first}")
-            self.call_f32(name, [("ptr", f.gep(a, at, "float")), ("i64", lda), ("ptr", b),
-                                 ("i64", str(W * 2)), ("i64", pitch), ("ptr", c), ("i64", ldc),
-                                 ("i64", rows), ("i64", n), ("i64", left), ("i1", start)])  # fmt: skip
+            self.call_f32(
+                name,
+                [
+                    ("ptr", f.gep(a, at, "float")),
+                    ("i64", lda),
+                    ("ptr", b),
+                    ("i64", str(W * 2)),
+                    ("i64", pitch),
+                    ("ptr", c),
+                    ("i64", ldc),
+                    ("i64", rows),
+                    ("i64", n),
+                    ("i64", left),
+                    ("i1", start),
+                ],
+            )
 
         self.fr.loop(0, f.op(f"lshr i64 {f.add(k, W - 1)}, 4"), one)
 
-    # -- packing and packed tensors -----------------------------------------------------------------
+    # -- packing and packed tensors
+    # -----------------------------------------------------------------
     def put_panel(self, r: Root, x: str) -> None:
         """16 columns of one k-row of a B operand (buf axes: k, n) into its panels."""
         f = self.f
@@ -239,7 +304,9 @@ class DotEmitter:
         at = f.add(panel, f.mul(self.fr.position.get(k, "0"), W))
         f.store(f"<{W} x float>", x, f.gep(base, at, "float"), 64)
 
-    def put_square(self, r: Root, n0: str, k0: str, rows: list[str], mask: tuple[str, str] | None) -> None:
+    def put_square(
+        self, r: Root, n0: str, k0: str, rows: list[str], mask: tuple[str, str] | None
+    ) -> None:
         """16 k-rows of the panel of columns n0 .. n0 + 15, from k0 on; fewer if masked."""
         f = self.f
         if r.buf is None:
@@ -268,7 +335,13 @@ class DotEmitter:
         groups = f.op(f"lshr i64 {k0}, 5") if k0 != "0" else "0"
         scale = f.gep(p, f.add(dim, f.mul(groups, 4)))
         total = f.gep(scale, f.mul(f.op(f"lshr i64 {dim}, 5"), 4))
-        args = [("ptr", self.fr.row_of(r.buf)), ("ptr", f.gep(p, k0)), ("ptr", scale), ("ptr", total), ("i64", n)]
+        args = [
+            ("ptr", self.fr.row_of(r.buf)),
+            ("ptr", f.gep(p, k0)),
+            ("ptr", scale),
+            ("ptr", total),
+            ("i64", n),
+        ]
         f.call("void", self.use(micro.quantize_a8(self.isa)), args)
 
     def decode_row(self, r: Root) -> None:
@@ -286,12 +359,19 @@ class DotEmitter:
             row = f.wide(self.ev.scalar(entry))
         whole = isinstance(load.index[-1], Whole)
         if not isinstance(fmt, Format) or fmt.layout != "p16" or len(load.index) != 2 or not whole:
-            raise KernelError(f"{load.param}: rows of a packed matrix are read whole, in layout p16")
+            raise KernelError(
+                f"{load.param}: rows of a packed matrix are read whole, in layout p16"
+            )
         if fmt.group == 1:
             self.gather_row(load, fmt, row, r.buf)
             return
-        args = [("ptr", self.fr.pointer(load.param)), ("i64", self.fr.stride(load.param, 0)), ("i64", row),
-                ("ptr", self.fr.row_of(r.buf)), ("i64", self.fr.extent(r.buf.axes[-1]))]  # fmt: skip
+        args = [
+            ("ptr", self.fr.pointer(load.param)),
+            ("i64", self.fr.stride(load.param, 0)),
+            ("i64", row),
+            ("ptr", self.fr.row_of(r.buf)),
+            ("i64", self.fr.extent(r.buf.axes[-1])),
+        ]
         f.call("void", self.use(micro.decode_row(self.isa, fmt)), args)
 
     def gather_row(self, load: Load, fmt: Format, row: str, buf: Buf) -> None:

@@ -1,4 +1,5 @@
-"""Evaluation of tile values at a point: the current row, and 16 columns (or one) of the column axis."""
+"""Evaluation of tile values at a point: the current row, and 16 columns (or one) of the column
+axis."""
 
 from __future__ import annotations
 
@@ -14,13 +15,19 @@ from terrazzo.targets.cpu.nest import Buf
 
 ARITH = {"add": ("fadd", "add"), "sub": ("fsub", "sub"), "mul": ("fmul", "mul")}
 BITS = {"and": "and", "or": "or", "xor": "xor", "shl": "shl"}
-ORDER = {"lt": ("olt", "slt", "ult"), "le": ("ole", "sle", "ule"), "gt": ("ogt", "sgt", "ugt"),
-         "ge": ("oge", "sge", "uge"), "eq": ("oeq", "eq", "eq"), "ne": ("une", "ne", "ne")}  # fmt: skip
+ORDER = {
+    "lt": ("olt", "slt", "ult"),
+    "le": ("ole", "sle", "ule"),
+    "gt": ("ogt", "sgt", "ugt"),
+    "ge": ("oge", "sge", "uge"),
+    "eq": ("oeq", "eq", "eq"),
+    "ne": ("une", "ne", "ne"),
+}
 
 
 class Evaluator:
-    """`col` is the column axis in flight, `chunk` its 16-lane position (i64) and `mask` a tail's lanes:
-    (i1 vector, number of lanes as i64) or None for a full chunk."""
+    """`col` is the column axis in flight, `chunk` its 16-lane position (i64) and `mask` a tail's
+    lanes: (i1 vector, number of lanes as i64) or None for a full chunk."""
 
     def __init__(self, frame: Frame, graph: Graph, helpers: set[str]) -> None:
         self.fr, self.f, self.graph, self.helpers = frame, frame.f, graph, helpers
@@ -96,7 +103,10 @@ class Evaluator:
             return f.narrow(self.fr.extent(str(d.attr("axis"))))
         if d.op == "index":
             axis = str(d.attr("axis"))
-            at = f.add(self.fr.start(axis), self.chunk if vec and self.chunk else self.fr.position.get(axis, "0"))
+            at = f.add(
+                self.fr.start(axis),
+                self.chunk if vec and self.chunk else self.fr.position.get(axis, "0"),
+            )
             if not vec:
                 return f.narrow(at)
             return f.op(f"add {VI} {f.splat('i32', f.narrow(at))}, {LANES}")
@@ -108,14 +118,17 @@ class Evaluator:
         if d.op == "cast":
             return self.cast(self.arg(a[0], vec), a[0], v, vec)
         if d.op == "bitcast":
-            return f.op(f"bitcast {register_type(a[0], vec)} {self.arg(a[0], vec)} to {register_type(v, vec)}")
+            x = f"{register_type(a[0], vec)} {self.arg(a[0], vec)}"
+            return f.op(f"bitcast {x} to {register_type(v, vec)}")
         args = [self.arg(x, vec) for x in a]
         if a[0].dtype in (f16, bf16):
             wide = [self.widen(x, z, vec) for x, z in zip(args, a, strict=True)]
             y = self.elementwise(d, f32, wide, vec)
             return y if v.dtype == bool_ else self.round_to(y, v, vec)
         if not isinstance(a[0].dtype, DType):
-            raise KernelError(f"{d.op} of a packed value {a[0].type}: decode it first with .to(f32)")
+            raise KernelError(
+                f"{d.op} of a packed value {a[0].type}: decode it first with .to(f32)"
+            )
         return self.elementwise(d, a[0].dtype, args, vec)
 
     def elementwise(self, d: Op, dtype: DType, x: list[str], vec: bool) -> str:
@@ -133,7 +146,11 @@ class Evaluator:
         if op == "shr":
             return f.op(f"{'lshr' if dtype.kind == 'uint' else 'ashr'} {ty} {x[0]}, {x[1]}")
         if op == "not":
-            ones = ("splat (i1 true)" if vec else "true") if t == "i1" else (f"splat ({t} -1)" if vec else "-1")
+            ones = (
+                ("splat (i1 true)" if vec else "true")
+                if t == "i1"
+                else (f"splat ({t} -1)" if vec else "-1")
+            )
             return f.op(f"xor {ty} {x[0]}, {ones}")
         if op in ORDER:
             pick = 0 if fl else (2 if dtype.kind != "int" else 1)
@@ -151,18 +168,28 @@ class Evaluator:
         if op == "div":
             return f.op(f"fdiv {ty} {x[0]}, {x[1]}")
         if op == "neg":
-            return f.op(f"fneg {ty} {x[0]}") if fl else f.op(f"sub {ty} zeroinitializer, {x[0]}" if vec else
-                                                              f"sub {ty} 0, {x[0]}")  # fmt: skip
+            return (
+                f.op(f"fneg {ty} {x[0]}")
+                if fl
+                else f.op(f"sub {ty} zeroinitializer, {x[0]}" if vec else f"sub {ty} 0, {x[0]}")
+            )
         if op in ("floordiv", "mod"):
-            return self.floor_division(op, d, dtype, x, vec, ty)
+            return self.floor_division(op, d, dtype, x, vec, t)
         if op == "umulhi":
             w = f"<{W} x i64>" if vec else "i64"
-            p = f.op(f"mul {w} {f.op(f'zext {ty} {x[0]} to {w}')}, {f.op(f'zext {ty} {x[1]} to {w}')}")
-            return f.op(f"trunc {w} {f.op(f'lshr {w} {p}, ' + ('splat (i64 32)' if vec else '32'))} to {ty}")
+            p = f.op(
+                f"mul {w} {f.op(f'zext {ty} {x[0]} to {w}')}, {f.op(f'zext {ty} {x[1]} to {w}')}"
+            )
+            return f.op(
+                f"trunc {w} {f.op(f'lshr {w} {p}, ' + ('splat (i64 32)' if vec else '32'))} to {ty}"
+            )
         if op == "fma":
             return f.call(ty, "llvm.fma." + ("v16f32" if vec else "f32"), [(ty, y) for y in x])
         if op == "abs" and not fl:
-            return f.call(ty, "llvm.abs." + ("v16i32" if vec else "i32"), [(ty, x[0]), ("i1", "false")])
+            if dtype.kind == "uint":
+                return x[0]
+            name = f"llvm.abs.{f'v{W}' if vec else ''}{t}"
+            return f.call(ty, name, [(ty, x[0]), ("i1", "false")])
         if op in vecmath.FUNCTIONS and fl:
             fn = vecmath.FUNCTIONS[op]
             if vec:
@@ -170,38 +197,48 @@ class Evaluator:
             return f.op(f"extractelement <{W} x float> {fn(f, f.splat('float', x[0]))}, i32 0")
         raise KernelError(f"the CPU target has no {op} on {dtype}")
 
-    def floor_division(self, op: str, d: Op, dtype: DType, x: list[str], vec: bool, ty: str) -> str:
-        """Rounds towards minus infinity, as Python does; powers of two by shift and mask."""
-        f = self.f
-        if dtype.kind == "float":
-            q = f.op(f"fdiv {ty} {x[0]}, {x[1]}")
-            q = f.call(ty, "llvm.floor." + ("v16f32" if vec else "f32"), [(ty, q)])
-            return q if op == "floordiv" else f.op(f"fsub {ty} {x[0]}, {f.op(f'fmul {ty} {q}, {x[1]}')}")
+    def floor_division(self, op: str, d: Op, dtype: DType, x: list[str], vec: bool, t: str) -> str:
+        """Rounds towards minus infinity, as Python does; powers of two by shift and mask.
+
+        Never traps, since lanes beyond a tail hold zeros: x // 0 is x, x % 0 is 0, and the lowest
+        number // -1 wraps to itself."""
+        f, (a, y) = self.f, x
+        ty, ct = (f"<{W} x {t}>", f"<{W} x i1>") if vec else (t, "i1")
+
+        def lit(n: int) -> str:
+            return f"splat ({t} {n})" if vec else str(n)
+
         c = self.graph.const(d.args[1])
-        lit = (lambda n: f"splat (i32 {n})") if vec else str
-        if c is not None and int(c) > 0 and int(c) & (int(c) - 1) == 0:
-            n = int(c)
+        n = None if c is None else int(c)
+        if n is not None and n > 0 and n & (n - 1) == 0:
             if op == "mod":
-                return f.op(f"and {ty} {x[0]}, {lit(n - 1)}")
-            return f.op(f"{'lshr' if dtype.kind == 'uint' else 'ashr'} {ty} {x[0]}, {lit(n.bit_length() - 1)}")
+                return f.op(f"and {ty} {a}, {lit(n - 1)}")
+            shift = "lshr" if dtype.kind == "uint" else "ashr"
+            return f.op(f"{shift} {ty} {a}, {lit(n.bit_length() - 1)}")
+        if not n:
+            y = f.op(f"select {ct} {f.op(f'icmp eq {ty} {y}, {lit(0)}')}, {ty} {lit(1)}, {ty} {y}")
         if dtype.kind == "uint":
-            return f.op(f"{'udiv' if op == 'floordiv' else 'urem'} {ty} {x[0]}, {x[1]}")
-        r = f.op(f"srem {ty} {x[0]}, {x[1]}")
-        ct = f"<{W} x i1>" if vec else "i1"
-        zero = "zeroinitializer" if vec else "0"
-        mixed = f.op(f"icmp slt {ty} {f.op(f'xor {ty} {r}, {x[1]}')}, {zero}")
-        off = f.op(f"and {ct} {mixed}, {f.op(f'icmp ne {ty} {r}, {zero}')}")
+            return f.op(f"{'udiv' if op == 'floordiv' else 'urem'} {ty} {a}, {y}")
+        wrap = f.op(f"icmp eq {ty} {y}, {lit(-1)}") if n in (None, -1) else ""
+        by = f.op(f"select {ct} {wrap}, {ty} {lit(1)}, {ty} {y}") if wrap else y
+        r = f.op(f"srem {ty} {a}, {by}")
+        mixed = f.op(f"icmp slt {ty} {f.op(f'xor {ty} {r}, {by}')}, {lit(0)}")
+        off = f.op(f"and {ct} {mixed}, {f.op(f'icmp ne {ty} {r}, {lit(0)}')}")
         if op == "mod":
-            return f.op(f"select {ct} {off}, {ty} {f.op(f'add {ty} {r}, {x[1]}')}, {ty} {r}")
-        q = f.op(f"sdiv {ty} {x[0]}, {x[1]}")
-        return f.op(f"select {ct} {off}, {ty} {f.op(f'sub {ty} {q}, ' + lit(1))}, {ty} {q}")
+            return f.op(f"select {ct} {off}, {ty} {f.op(f'add {ty} {r}, {by}')}, {ty} {r}")
+        q = f.op(f"sdiv {ty} {a}, {by}")
+        q = f.op(f"select {ct} {off}, {ty} {f.op(f'sub {ty} {q}, {lit(1)}')}, {ty} {q}")
+        minus = f.op(f"sub {ty} {lit(0)}, {a}") if wrap else ""
+        return f.op(f"select {ct} {wrap}, {ty} {minus}, {ty} {q}") if wrap else q
 
     # -- conversions ----------------------------------------------------------------------------
     def widen(self, x: str, v: Value, vec: bool) -> str:
         """f16 or bf16 -> f32."""
         f = self.f
         if v.dtype == f16:
-            return f.op(f"fpext {register_type(v, vec)} {x} to {'<16 x float>' if vec else 'float'}")
+            return f.op(
+                f"fpext {register_type(v, vec)} {x} to {'<16 x float>' if vec else 'float'}"
+            )
         if v.dtype == bf16:
             if vec:
                 return vecmath.bf16_to_f32(f, x)
@@ -213,7 +250,9 @@ class Evaluator:
         """f32 -> f16 or bf16, to nearest even."""
         f = self.f
         if v.dtype == f16:
-            return f.op(f"fptrunc {'<16 x float>' if vec else 'float'} {x} to {register_type(v, vec)}")
+            return f.op(
+                f"fptrunc {'<16 x float>' if vec else 'float'} {x} to {register_type(v, vec)}"
+            )
         if v.dtype == bf16:
             y = vecmath.f32_to_bf16(f, x if vec else f.splat("float", x))
             return y if vec else f.op(f"extractelement <16 x i16> {y}, i32 0")
@@ -235,7 +274,9 @@ class Evaluator:
                 return self.round_to(x, dst, vec)
             if b == bool_:
                 return f.op(f"fcmp une {wide} {x}, {'zeroinitializer' if vec else fconst(0.0)}")
-            return f.op(f"{'fptoui' if b.kind == 'uint' else 'fptosi'} {wide} {x} to {td}")
+            name = f"llvm.fpto{'u' if b.kind == 'uint' else 's'}i.sat"  # NaN gives 0
+            many = f"v{W}" if vec else ""
+            return f.call(td, f"{name}.{many}i{b.bits}.{many}f32", [(wide, x)])
         if b.kind == "float":
             wide = "<16 x float>" if vec else "float"
             y = f.op(f"{'sitofp' if a.kind == 'int' else 'uitofp'} {ts} {x} to {wide}")
@@ -335,7 +376,11 @@ class Evaluator:
         f, base = self.f, self.place_of(s)[0]
         total: list[str] = ["0"] * W
         for dim, entry in enumerate(s.index):
-            if isinstance(entry, Value) and self.col in entry.axes and affine(self.graph, entry) is None:
+            if (
+                isinstance(entry, Value)
+                and self.col in entry.axes
+                and affine(self.graph, entry) is None
+            ):
                 x, by = self.vector(entry), self.fr.stride(s.param, dim)
                 for lane in range(W):
                     i = f.wide(f.op(f"extractelement {VI} {x}, i32 {lane}"))
@@ -348,7 +393,9 @@ class Evaluator:
                 form = affine(self.graph, entry)
                 coef = form.coef(self.col or "") if form else 0
                 for lane in range(W):
-                    at = f.mul(f.mul(f.add(self.chunk or "0", lane), coef), self.fr.stride(s.param, dim))
+                    at = f.mul(
+                        f.mul(f.add(self.chunk or "0", lane), coef), self.fr.stride(s.param, dim)
+                    )
                     total[lane] = f.add(total[lane], at)
         t = element_type(self.kernel_dtype(s.param))
         return [f.gep(base, off, t) for off in total]
@@ -359,7 +406,9 @@ class Evaluator:
         if isinstance(fmt, Format) and fmt.name == "a8":
             return self.load_a8(s, vec)
         if isinstance(fmt, Format):
-            raise KernelError(f"a packed tensor ({s.param}) is read by `@` or .to(f32) of whole rows")
+            raise KernelError(
+                f"a packed tensor ({s.param}) is read by `@` or .to(f32) of whole rows"
+            )
         t = element_type(self.kernel_dtype(s.param))
         size = _bytes(t)
         bool_in = s.result.dtype == bool_
@@ -381,11 +430,14 @@ class Evaluator:
         return f.op(f"icmp ne <{W} x i8> {x}, zeroinitializer") if bool_in else x
 
     def load_a8(self, s: Load, vec: bool) -> str:
-        """q · scale in f32, of 16 columns of one group (chunks start at multiples of 16) or of one."""
+        """q · scale in f32, of 16 columns of one group (chunks start at multiples of 16) or of
+        one."""
         f, dim = self.f, self.fr.dim(self.fr.kernel.param(s.param).dims[-1])
         last = s.index[-1]
         if not isinstance(last, (Whole, Block)):
-            raise KernelError(f"{s.param}: an a8 row is read in order", "index its last axis by a block or `:`")
+            raise KernelError(
+                f"{s.param}: an a8 row is read in order", "index its last axis by a block or `:`"
+            )
         p, _ = self.place_of(s)
         start = self.fr.start(last.axis)
         here = (self.chunk or "0") if vec else "0"
@@ -407,7 +459,9 @@ class Evaluator:
             if self.mask is not None and lane:
                 ok = f.op(f"icmp slt i64 {lane}, {self.mask[1]}")
                 p = f.op(f"select i1 {ok}, ptr {p}, ptr {pointers[0]}")
-            out = f.op(f"insertelement <{W} x {t}> {out}, {t} {f.load(t, p, _bytes(t))}, i32 {lane}")
+            out = f.op(
+                f"insertelement <{W} x {t}> {out}, {t} {f.load(t, p, _bytes(t))}, i32 {lane}"
+            )
         return out
 
     def store(self, s: Store) -> None:
@@ -415,7 +469,8 @@ class Evaluator:
         f = self.f
         t = element_type(self.kernel_dtype(s.param))
         vec = self.col is not None and any(
-            (isinstance(e, (Whole, Block)) and e.axis == self.col) or (isinstance(e, Value) and self.col in e.axes)
+            (isinstance(e, (Whole, Block)) and e.axis == self.col)
+            or (isinstance(e, Value) and self.col in e.axes)
             for e in s.index
         )
         x = self.vector(s.value) if vec else self.ev(s.value)
@@ -454,41 +509,53 @@ def load_even(f: Function, t: str, p: str) -> str:
     return f.op(f"shufflevector {ty} {a}, {ty} {b}, <{W} x i32> <{pick}>")
 
 
-def masked_load(f: Function, helpers: set[str], t: str, p: str, mask: tuple[str, str] | None) -> str:
+def masked_load(
+    f: Function, helpers: set[str], t: str, p: str, mask: tuple[str, str] | None
+) -> str:
     ty = f"<{W} x {t}>"
     if mask is None:
         return f.load(ty, p, _bytes(t))
     if t in ("float", "i32"):
         sfx = "v16f32" if t == "float" else "v16i32"
         f.decls.add(f"declare {ty} @llvm.masked.load.{sfx}.p0(ptr, <16 x i1>, {ty})")
-        return f.op(f"call {ty} @llvm.masked.load.{sfx}.p0(ptr align 4 {p}, <16 x i1> {mask[0]}, {ty} zeroinitializer)")
+        args = f"ptr align 4 {p}, <16 x i1> {mask[0]}, {ty} zeroinitializer"
+        return f.op(f"call {ty} @llvm.masked.load.{sfx}.p0({args})")
     helpers.add(t)
     return f.op(f"call {ty} @tail_load_{t}(ptr {p}, i64 {mask[1]})")
 
 
-def masked_store(f: Function, helpers: set[str], t: str, x: str, p: str, mask: tuple[str, str] | None) -> None:
+def masked_store(
+    f: Function, helpers: set[str], t: str, x: str, p: str, mask: tuple[str, str] | None
+) -> None:
     ty = f"<{W} x {t}>"
     if mask is None:
         f.store(ty, x, p, _bytes(t))
     elif t in ("float", "i32"):
         sfx = "v16f32" if t == "float" else "v16i32"
         f.decls.add(f"declare void @llvm.masked.store.{sfx}.p0({ty}, ptr, <16 x i1>)")
-        f.put(f"call void @llvm.masked.store.{sfx}.p0({ty} {x}, ptr align 4 {p}, <16 x i1> {mask[0]})")
+        f.put(
+            f"call void @llvm.masked.store.{sfx}.p0({ty} {x}, ptr align 4 {p}, <16 x i1> {mask[0]})"
+        )
     else:
         helpers.add(t)
         f.put(f"call void @tail_store_{t}({ty} {x}, ptr {p}, i64 {mask[1]})")
 
 
 def tail_helpers(types: set[str]) -> list[Function]:
-    """Loads and stores of the first n of 16 narrow elements, through the stack: few chips mask 8 or 16 bits."""
+    """Loads and stores of the first n of 16 narrow elements, through the stack: few chips mask 8 or
+    16 bits."""
     out: list[Function] = []
     for t in sorted(types):
         ty, size = f"<{W} x {t}>", _bytes(t)
-        f = Function(f"tail_load_{t}", [("ptr", "p"), ("i64", "n")], ty, "nounwind noinline", "internal")
+        f = Function(
+            f"tail_load_{t}", [("ptr", "p"), ("i64", "n")], ty, "nounwind noinline", "internal"
+        )
         tmp = f.op(f"alloca {ty}, align 64")
         f.store(ty, "zeroinitializer", tmp, 64)
 
-        def copy_in(i: str, _: list[str], f: Function = f, t: str = t, size: int = size, tmp: str = tmp) -> None:
+        def copy_in(
+            i: str, _: list[str], f: Function = f, t: str = t, size: int = size, tmp: str = tmp
+        ) -> None:
             f.store(t, f.load(t, f.gep("%p", i, t), size), f.gep(tmp, i, t), size)
 
         f.loop(0, "%n", 1, [], copy_in)
@@ -499,7 +566,9 @@ def tail_helpers(types: set[str]) -> list[Function]:
         tmp = g.op(f"alloca {ty}, align 64")
         g.store(ty, "%x", tmp, 64)
 
-        def copy_out(i: str, _: list[str], f: Function = g, t: str = t, size: int = size, tmp: str = tmp) -> None:
+        def copy_out(
+            i: str, _: list[str], f: Function = g, t: str = t, size: int = size, tmp: str = tmp
+        ) -> None:
             f.store(t, f.load(t, f.gep(tmp, i, t), size), f.gep("%p", i, t), size)
 
         g.loop(0, "%n", 1, [], copy_out)

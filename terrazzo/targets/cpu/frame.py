@@ -1,7 +1,9 @@
-"""The frame of a generated function: arguments from the launch table, axis positions, scratch addresses.
+"""The frame of a generated function: arguments from the launch table, axis positions, scratch
+addresses.
 
-Launch table (i64 slots): 0 scratch base, 1 scratch bytes a thread, 2 control block, 3 work counter; from 8
-the kernel's own, in the order of `slots(kernel)`. Strides are in elements (bytes for packed formats).
+Launch table (i64 slots): 0 scratch base, 1 scratch bytes a thread, 2 control block, 3 work counter;
+from 8 the kernel's own, in the order of `slots(kernel)`. Strides are in elements (bytes for packed
+formats).
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from typing import Any
 
 from terrazzo.ir.ops import Kernel
 from terrazzo.ir.types import DType, Format, Value
-from terrazzo.targets.cpu.builder import W, Function
+from terrazzo.targets.cpu.builder import Function, W
 from terrazzo.targets.cpu.nest import Buf, Program
 
 FIRST_SLOT = 8
@@ -121,8 +123,8 @@ class Frame:
 
     # -- scratch --------------------------------------------------------------------------------
     def pitch(self, b: Buf) -> str:
-        """Elements between rows of a tile buffer: the last axis rounded up to lanes, odd multiples of a
-        cache line for wide rows (rows 4 KiB apart would share cache sets)."""
+        """Elements between rows of a tile buffer: the last axis rounded up to lanes, odd multiples
+        of a cache line for wide rows (rows 4 KiB apart would share cache sets)."""
         size = self.size(b.axes[-1])
         if size.isdigit():
             n = (int(size) + W - 1) // W * W
@@ -170,7 +172,9 @@ class Frame:
             return got
         index = "0"
         for a in b.axes[:-1]:
-            index = f.add(f.mul(index, self.extent(a)) if index != "0" else "0", self.position.get(a, "0"))
+            index = f.add(
+                f.mul(index, self.extent(a)) if index != "0" else "0", self.position.get(a, "0")
+            )
         return self.keep(key, f.gep(base, f.mul(index, self.pitch(b)), "float"))
 
     def element_of(self, b: Buf) -> str:
@@ -190,8 +194,16 @@ def element_type(dtype: object) -> str:
         return "i8"
     if not isinstance(dtype, DType):
         raise TypeError(dtype)
-    return {"f32": "float", "f16": "half", "bf16": "i16", "i8": "i8", "u8": "i8", "i32": "i32", "u32": "i32",
-            "bool": "i8"}[dtype.name]  # fmt: skip
+    return {
+        "f32": "float",
+        "f16": "half",
+        "bf16": "i16",
+        "i8": "i8",
+        "u8": "i8",
+        "i32": "i32",
+        "u32": "i32",
+        "bool": "i8",
+    }[dtype.name]
 
 
 def register_type(v: Value, vector: bool) -> str:

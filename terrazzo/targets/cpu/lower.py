@@ -1,5 +1,5 @@
-"""Nest IR -> LLVM IR: one function a phase, plus `scratch_bytes`. Goals: emit what the nest IR says, all
-sizes at run time. Not goals: choices (schedule.py), micro-kernels (micro.py).
+"""Nest IR -> LLVM IR: one function a phase, plus `scratch_bytes`. Goals: emit what the nest IR
+says, all sizes at run time. Not goals: choices (schedule.py), micro-kernels (micro.py).
 """
 
 from __future__ import annotations
@@ -16,7 +16,17 @@ from terrazzo.targets.cpu.evaluate import Evaluator, tail_helpers
 from terrazzo.targets.cpu.frame import Frame, element_type, phase_name
 from terrazzo.targets.cpu.isa import Isa
 from terrazzo.targets.cpu.micro import Micro
-from terrazzo.targets.cpu.nest import Copy, Dot, ForLoop, Level, Nest, NestStmt, Phase, Program, Root
+from terrazzo.targets.cpu.nest import (
+    Copy,
+    Dot,
+    ForLoop,
+    Level,
+    Nest,
+    NestStmt,
+    Phase,
+    Program,
+    Root,
+)
 from terrazzo.targets.cpu.schedule import schedule
 
 UNROLL = 4
@@ -26,8 +36,15 @@ STATIC_CHUNKS = 8  # a column loop of at most this many known chunks is written 
 class PhaseEmitter:
     """Emits one phase."""
 
-    def __init__(self, program: Program, phase: Phase, name: str, isa: Isa, pieces: dict[str, Micro],
-                 helpers: set[str]) -> None:  # fmt: skip
+    def __init__(
+        self,
+        program: Program,
+        phase: Phase,
+        name: str,
+        isa: Isa,
+        pieces: dict[str, Micro],
+        helpers: set[str],
+    ) -> None:
         self.program, self.phase, self.isa = program, phase, isa
         args = [("ptr", "table"), ("i32", "tid"), ("i32", "threads")]
         self.f = Function(name, args)
@@ -43,7 +60,9 @@ class PhaseEmitter:
         self.fr.read_table()
         self.fr.bind_scratch()
         if self.phase.grid is None:
-            f.when(f.op("icmp eq i32 %tid, 0"), lambda: self.scoped(lambda: self.body(self.phase.body)))
+            f.when(
+                f.op("icmp eq i32 %tid, 0"), lambda: self.scoped(lambda: self.body(self.phase.body))
+            )
         else:
             self.grid(self.phase.grid)
         f.put("ret void")
@@ -59,8 +78,8 @@ class PhaseEmitter:
         return self.f.wide(self.ev.scalar(v))
 
     def grid(self, g: Loop) -> None:
-        """Blocks are equal and as large as `step` allows; when threads share the work evenly anyway, the
-        longest axis is cut into a multiple of the thread count."""
+        """Blocks are equal and as large as `step` allows; when threads share the work evenly
+        anyway, the longest axis is cut into a multiple of the thread count."""
         f = self.f
         threads = f.wide("%threads")
         sizes: list[str | None] = []
@@ -76,7 +95,9 @@ class PhaseEmitter:
             grain = W if v.step % W == 0 else 1
             blocks = f.cdiv(span, v.step)
             if len(g.vars) == 1 or v is self._widest(g):
-                rounded = f.mul(f.op(f"sdiv i64 {f.add(f.add(blocks, threads), -1)}, {threads}"), threads)
+                rounded = f.mul(
+                    f.op(f"sdiv i64 {f.add(f.add(blocks, threads), -1)}, {threads}"), threads
+                )
                 enough = f.op(f"icmp sge i64 {span}, {f.mul(rounded, grain)}")
                 blocks = f.op(f"select i1 {enough}, i64 {rounded}, i64 {blocks}")
             size = f.roundup(f.cdiv(span, f.max(blocks, 1)), grain)
@@ -89,7 +110,9 @@ class PhaseEmitter:
 
         def unit(u: str) -> None:
             rest = u
-            for v, size, count, span in reversed(list(zip(g.vars, sizes, counts, spans, strict=True))):
+            for v, size, count, span in reversed(
+                list(zip(g.vars, sizes, counts, spans, strict=True))
+            ):
                 at = f.op(f"srem i64 {rest}, {count}") if v is not g.vars[0] else rest
                 rest = f.op(f"sdiv i64 {rest}, {count}") if v is not g.vars[0] else rest
                 lo = self.bound(v.lo)
@@ -115,7 +138,8 @@ class PhaseEmitter:
         return [v for v in g.vars if v.step is not None][-1]
 
     def take_turns(self, total: str, unit: Callable[[str], None]) -> None:
-        """Units from a shared counter, last first: causal attention's later blocks are the heavier ones."""
+        """Units from a shared counter, last first: causal attention's later blocks are the heavier
+        ones."""
         f = self.f
         head, inside, out = f.fresh("take"), f.fresh("unit"), f.fresh("none")
         counter = f.gep("%table", 3, "i64")
@@ -137,7 +161,9 @@ class PhaseEmitter:
         v = s.loop.vars[0]
         lo, hi = self.bound(v.lo), self.bound(v.hi)
         if s.empty:
-            f.when(f.op(f"icmp sge i64 {lo}, {hi}"), lambda: self.scoped(lambda: self.body(s.empty)))
+            f.when(
+                f.op(f"icmp sge i64 {lo}, {hi}"), lambda: self.scoped(lambda: self.body(s.empty))
+            )
         for c in s.loop.carries:
             if c.var.axes:
                 self.ev.buf_of[c.var.id] = self.program.placed[c.result.id]
@@ -182,7 +208,9 @@ class PhaseEmitter:
 
     # -- nests ----------------------------------------------------------------------------------
     def nest(self, s: Nest) -> None:
-        passing = [r.value.id for level in s.levels for r in level.roots if r.buf and r.buf.kind == "row"]
+        passing = [
+            r.value.id for level in s.levels for r in level.roots if r.buf and r.buf.kind == "row"
+        ]
 
         first = s.levels[0].roots[0]
         if first.kind == "pack" and first.buf is not None and s.levels[0].col == first.buf.axes[0]:
@@ -208,8 +236,8 @@ class PhaseEmitter:
             self.ev.buf_of.pop(v, None)
 
     def pack_across(self, r: Root, n: str, k: str) -> None:
-        """A B operand that is contiguous along k: 16 rows of 16 at a time are transposed into a panel. Rows
-        past the end repeat the last one; their columns are never stored."""
+        """A B operand that is contiguous along k: 16 rows of 16 at a time are transposed into a
+        panel. Rows past the end repeat the last one; their columns are never stored."""
         f, ev, fr = self.f, self.ev, self.fr
         ext_n, ext_k = fr.extent(n), fr.extent(k)
         last = f.sub(ext_n, 1)
@@ -231,8 +259,10 @@ class PhaseEmitter:
 
             full = f.op(f"and i64 {ext_k}, {-W}")
             fr.loop(0, f.op(f"lshr i64 {full}, 4"), lambda c: chunk(f.mul(c, W), None))
-            f.when(f.op(f"icmp slt i64 {full}, {ext_k}"),
-                   lambda: self.scoped(lambda: chunk(full, self.mask(f.sub(ext_k, full)))))  # fmt: skip
+            f.when(
+                f.op(f"icmp slt i64 {full}, {ext_k}"),
+                lambda: self.scoped(lambda: chunk(full, self.mask(f.sub(ext_k, full)))),
+            )
 
         f.loop(0, ext_n, W, [], lambda j, a: self.scoped(lambda: block(j, a)))
 
@@ -322,7 +352,9 @@ class PhaseEmitter:
             self.put_scalar(r, self.fold(r, rest[:n]))
             rest = rest[n:]
 
-    def strip(self, ext: str, accs: list[tuple[str, str]], chunk: Callable[..., list[str]]) -> list[str]:
+    def strip(
+        self, ext: str, accs: list[tuple[str, str]], chunk: Callable[..., list[str]]
+    ) -> list[str]:
         f = self.f
         wide = f.op(f"and i64 {ext}, {-W * UNROLL}")
         full = f.op(f"and i64 {ext}, {-W}")
@@ -334,7 +366,9 @@ class PhaseEmitter:
 
         acc = f.loop(0, wide, W * UNROLL, accs, many)
         types = [t for t, _ in accs]
-        acc = f.loop(wide, full, W, list(zip(types, acc, strict=True)), lambda c, a: chunk(c, None, a))
+        acc = f.loop(
+            wide, full, W, list(zip(types, acc, strict=True)), lambda c, a: chunk(c, None, a)
+        )
         # the tail runs at most once; written as a loop so that its accumulators join up
         return f.loop(full, ext, W, list(zip(types, acc, strict=True)),
                       lambda c, a: chunk(c, self.mask(f.sub(ext, c)), a))  # fmt: skip
@@ -398,7 +432,9 @@ class PhaseEmitter:
             return [(VF if fl else VI, "zeroinitializer")]
         low = kind in ("max", "argmax")
         if fl:
-            value = "splat (float 0xFFF0000000000000)" if low else "splat (float 0x7FF0000000000000)"
+            value = (
+                "splat (float 0xFFF0000000000000)" if low else "splat (float 0x7FF0000000000000)"
+            )
         else:
             signed = isinstance(x.dtype, DType) and x.dtype.kind == "int"
             value = isplat((-(2**31) if signed else 0) if low else (2**31 - 1 if signed else -1))
@@ -406,8 +442,8 @@ class PhaseEmitter:
         return [*first, (VI, isplat(2**31 - 1))] if kind == "argmax" else first
 
     def combine(self, r: Root, acc: list[str], c: str, mask: tuple[str, str] | None) -> list[str]:
-        """Lane l of the accumulator takes columns l, l + 16, ... in order: the order depends on nothing
-        but the extent."""
+        """Lane l of the accumulator takes columns l, l + 16, ... in order: the order depends on
+        nothing but the extent."""
         f = self.f
         kind, v = self.kind_of(r)
         t, start = self.identity(r)[0]
@@ -488,7 +524,9 @@ def transposed(f: Function, rows: list[str]) -> list[str]:
         for i in range(W // 2):
             for half in (0, W // 2):
                 pick = ", ".join(f"i32 {half + x}, i32 {W + half + x}" for x in range(W // 2))
-                out.append(f.op(f"shufflevector {VF} {rows[i]}, {VF} {rows[i + W // 2]}, {VI} <{pick}>"))
+                out.append(
+                    f.op(f"shufflevector {VF} {rows[i]}, {VF} {rows[i + W // 2]}, {VI} <{pick}>")
+                )
         rows = out
     return rows
 
@@ -523,7 +561,7 @@ def lower(kernel: Kernel, isa: Isa) -> tuple[str, tuple[str, ...], Program]:
     functions += [emit_scratch(program), emit_count(program), *tail_helpers(helpers)]
     decls: set[str] = set().union(*(f.decls for f in functions))
     decls = decls.union(*(p.decls for p in pieces.values()))
-    text = "\n".join([*sorted(decls), *(f.text() for f in functions), *(p.text for p in pieces.values())])
+    text = "\n".join(
+        [*sorted(decls), *(f.text() for f in functions), *(p.text for p in pieces.values())]
+    )
     return text, tuple(names), program
-
-

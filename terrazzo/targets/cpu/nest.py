@@ -1,7 +1,9 @@
 """Nest IR: what the CPU runs. Row loops around column loops, packed operands, micro-kernel calls.
 
-A tile value is *virtual* (recomputed where it is used) unless a statement here writes it to a buffer:
-* `Nest`: for every point of its row axes, its levels in order; a level is one loop over a column axis in
+A tile value is *virtual* (recomputed where it is used) unless a statement here writes it to a
+buffer:
+* `Nest`: for every point of its row axes, its levels in order; a level is one loop over a column
+axis in
   steps of 16 lanes (or none: scalars of that row) that evaluates its roots together.
 * `Dot`: the Cube operation on packed operands.
 * `ForLoop`: a sequential loop. `Phase`: one top-level grid, its blocks split over the threads.
@@ -18,10 +20,11 @@ from terrazzo.ir.types import Value
 
 @dataclass(frozen=True)
 class Buf:
-    """Scratch of one thread: f32/i32 elements, row-major over `axes`; the last axis padded to 16 lanes.
+    """Scratch of one thread: f32/i32 elements, row-major over `axes`; the last axis padded to 16
+    lanes.
 
-    kind "tile": every element of the axes; "row": one row, reused by each row in flight (axes = column);
-    "panels": B operand, [axes[1]/16][cap of axes[0]][16] (k-major panels of 16 columns).
+    kind "tile": every element of the axes; "row": one row, reused by each row in flight (axes =
+    column); "panels": B operand, [axes[1]/16][cap of axes[0]][16] (k-major panels of 16 columns).
     """
 
     name: str
@@ -31,9 +34,9 @@ class Buf:
 
 @dataclass(frozen=True)
 class Root:
-    """A value to be produced. store: to global memory; mat: to a buffer; reduce: a row's reduction, to a
-    buffer; pack: elements of a B operand, to panels; quantize: a row buffer to a packed tensor; decode: a
-    row of a packed tensor to a row buffer."""
+    """A value to be produced. store: to global memory; mat: to a buffer; reduce: a row's reduction,
+    to a buffer; pack: elements of a B operand, to panels; quantize: a row buffer to a packed
+    tensor; decode: a row of a packed tensor to a row buffer."""
 
     kind: Literal["store", "mat", "reduce", "pack", "quantize", "decode"]
     value: Value
@@ -57,7 +60,8 @@ class Nest:
 
 @dataclass(frozen=True)
 class OperandA:
-    """rows x k, f32 in `buf`, or read in place from global memory (`load`: f32 rows, or a8 rows)."""
+    """rows x k, f32 in `buf`, or read in place from global memory (`load`: f32 rows, or a8
+    rows)."""
 
     buf: Buf | None = None
     load: Load | None = None
@@ -65,9 +69,9 @@ class OperandA:
 
 @dataclass(frozen=True)
 class OperandB:
-    """Panels of 16 columns. kind "panels": packed in `buf`; "p16": a weight tensor in layout p16, read in
-    place (decoded into `buf` first if the activations are f32 and the weights low-bit); "paged_k" and
-    "paged_v": pages of a KV cache read in place; `page` is the page length."""
+    """Panels of 16 columns. kind "panels": packed in `buf`; "p16": a weight tensor in layout p16,
+    read in place (decoded into `buf` first if the activations are f32 and the weights low-bit);
+    "paged_k" and "paged_v": pages of a KV cache read in place; `page` is the page length."""
 
     kind: Literal["panels", "p16", "paged_k", "paged_v"]
     buf: Buf | None = None
@@ -77,8 +81,8 @@ class OperandB:
 
 @dataclass(frozen=True)
 class Dot:
-    """c[m.., n] (+)= a[m.., k] · b[k, n]. `first`: "always" starts from zero, "never" adds to c, "trip"
-    starts from zero on the first trip of the enclosing loop."""
+    """c[m.., n] (+)= a[m.., k] · b[k, n]. `first`: "always" starts from zero, "never" adds to c,
+    "trip" starts from zero on the first trip of the enclosing loop."""
 
     op: Op
     a: OperandA
@@ -113,8 +117,8 @@ NestStmt = Nest | Dot | Copy | ForLoop
 
 @dataclass(frozen=True)
 class Phase:
-    """One grid (None: statements outside any grid, run by one thread). `dynamic`: units are handed out by
-    a counter, because their costs differ."""
+    """One grid (None: statements outside any grid, run by one thread). `dynamic`: units are handed
+    out by a counter, because their costs differ."""
 
     grid: Loop | None
     body: tuple[NestStmt, ...]
@@ -151,13 +155,16 @@ def _format(body: tuple[NestStmt, ...], pad: str, out: list[str]) -> None:
             a = s.a.buf.name if s.a.buf else f"{s.a.load.param} in place" if s.a.load else "?"
             b = s.b.buf.name if s.b.buf else ""
             b = f"{s.b.kind} {s.b.load.param if s.b.load else ''} {b}".strip()
-            out.append(f"{pad}dot {s.c.name}[{' '.join(s.m)}, {s.n}] (first={s.first}) += {a} . {b} over {s.k}")
+            c = f"{s.c.name}[{' '.join(s.m)}, {s.n}] (first={s.first})"
+            out.append(f"{pad}dot {c} += {a} . {b} over {s.k}")
         elif isinstance(s, Copy):
             out.append(f"{pad}copy {s.dst.name} <- {s.src.name}")
         else:
             v = s.loop.vars[0]
             carried = ", ".join(f"{c.var}={c.init}->{c.next}" for c in s.scalars)
-            out.append(f"{pad}loop {v.name} from {v.lo} to {v.hi} step {v.step or 1} ({carried}) {{")
+            out.append(
+                f"{pad}loop {v.name} from {v.lo} to {v.hi} step {v.step or 1} ({carried}) {{"
+            )
             _format(s.body, pad + "  ", out)
             out.append(f"{pad}}}")
 

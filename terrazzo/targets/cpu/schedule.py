@@ -1,9 +1,10 @@
 """Tile IR -> nest IR: which values get memory, and which loops produce them.
 
-Goals: few rules and no cost model. A value is virtual (recomputed at its use) unless it is an operand or a
-result of `dot`, carried by a loop, the result of a reduction, or an expensive operation wanted by two
-column loops. Everything pending between two dots or loops is fused: roots with the same row axes share one
-row loop, and inside it one column loop per reduction level. Not goals: tile sizes, vector code.
+Goals: few rules and no cost model. A value is virtual (recomputed at its use) unless it is an
+operand or a result of `dot`, carried by a loop, the result of a reduction, or an expensive
+operation wanted by two column loops. Everything pending between two dots or loops is fused: roots
+with the same row axes share one row loop, and inside it one column loop per reduction level. Not
+goals: tile sizes, vector code.
 """
 
 from __future__ import annotations
@@ -17,7 +18,18 @@ from terrazzo.ir.ops import Carry, Kernel, Load, Loop, Op, Stmt, Store
 from terrazzo.ir.types import DType, Format, Value, bf16, f16, f32
 from terrazzo.targets.cpu.access import paged, unit_axis
 from terrazzo.targets.cpu.nest import (
-    Buf, Copy, Dot, ForLoop, Level, Nest, NestStmt, OperandA, OperandB, Phase, Program, Root,
+    Buf,
+    Copy,
+    Dot,
+    ForLoop,
+    Level,
+    Nest,
+    NestStmt,
+    OperandA,
+    OperandB,
+    Phase,
+    Program,
+    Root,
 )  # fmt: skip
 from terrazzo.targets.cpu.vecmath import EXPENSIVE
 
@@ -62,11 +74,15 @@ class Scheduler:
         if loc is None:
             return KernelError(what, remedy)
         caret = " " * loc.col + "^" * max(1, loc.end_col - loc.col)
-        return KernelError(what, remedy, where=f"{loc.file}:{loc.line}:{loc.col + 1}", source=loc.text,
-                           caret=caret)  # fmt: skip
+        return KernelError(
+            what, remedy, where=f"{loc.file}:{loc.line}:{loc.col + 1}", source=loc.text, caret=caret
+        )
 
-    def reaches(self, roots: Iterable[Value], want: str, seen: set[int] | None = None) -> list[Value]:
-        """Virtual values with op `want` that evaluating `roots` would need, inner ones not searched."""
+    def reaches(
+        self, roots: Iterable[Value], want: str, seen: set[int] | None = None
+    ) -> list[Value]:
+        """Virtual values with op `want` that evaluating `roots` would need, inner ones not
+        searched."""
         out: dict[int, Value] = {}
         seen = set() if seen is None else seen
         stack = list(roots)
@@ -101,7 +117,8 @@ class Scheduler:
         return [d for d in found if isinstance(d, Load) and axis in d.result.axes]
 
     def decodes(self, v: Value) -> list[Value]:
-        """Casts of packed loads that evaluating v would need: each row is decoded as a whole first."""
+        """Casts of packed loads that evaluating v would need: each row is decoded as a whole
+        first."""
         out: list[Value] = []
         for i in sorted(self.closure(v)):
             d = self.graph.defs[i]
@@ -154,8 +171,8 @@ class Scheduler:
         self.place(v, b)
 
     def flush(self) -> None:
-        """Emit what is pending. A value written to a carried buffer is not thereby placed: the buffer
-        will change."""
+        """Emit what is pending. A value written to a carried buffer is not thereby placed: the
+        buffer will change."""
         roots, self.pending = self.pending, []
         if roots:
             self.nests(roots)
@@ -176,7 +193,8 @@ class Scheduler:
         reduces: dict[int, Root] = {}
 
         def level(v: Value) -> int:
-            """First level at which v can be evaluated; registers this nest's reductions on the way."""
+            """First level at which v can be evaluated; registers this nest's reductions on the
+            way."""
             best = 0
             for red in self.reaches([v], "reduce"):
                 if red.id not in level_of:
@@ -190,7 +208,9 @@ class Scheduler:
             return best
 
         placed: list[tuple[int, str | None, Root]] = []
-        carried = {c.var.id for s in walk(self.kernel.body) if isinstance(s, Loop) for c in s.carries}
+        carried = {
+            c.var.id for s in walk(self.kernel.body) if isinstance(s, Loop) for c in s.carries
+        }
         carry_bufs = {b.name for i, b in self.mat.items() if i in carried}
         decoded: set[int] = set()
         for r, col in members:
@@ -214,7 +234,7 @@ class Scheduler:
             op = self.graph.op(root.value)
             placed.append((level_of[red_id], str(op.attr("axis")) if op else None, root))
         # updates of carried values come after everything that may read the old ones
-        for n, (at, col, r) in enumerate(placed):
+        for n, (_, col, r) in enumerate(placed):
             if r.kind == "mat" and r.buf is not None and r.buf.name in carry_bufs:
                 placed[n] = (last + (2 if col is None else 1), col, r)
         placed += self.row_buffers(placed)
@@ -237,14 +257,18 @@ class Scheduler:
             if r.buf is not None:
                 self.place(r.value, r.buf)
 
-    def row_buffers(self, placed: list[tuple[int, str | None, Root]]) -> list[tuple[int, str | None, Root]]:
+    def row_buffers(
+        self, placed: list[tuple[int, str | None, Root]]
+    ) -> list[tuple[int, str | None, Root]]:
         """Expensive column values wanted at two levels go through a buffer of one row."""
         wanted: dict[int, tuple[Value, str, set[int]]] = {}
         for at, col, r in placed:
             if col is None:
                 continue
             seen: set[int] = set()
-            start = list(self.graph.args(r.value)) if r.kind in ("reduce", "quantize") else [r.value]
+            start = (
+                list(self.graph.args(r.value)) if r.kind in ("reduce", "quantize") else [r.value]
+            )
             stack = start
             while stack:
                 v = stack.pop()
@@ -272,7 +296,8 @@ class Scheduler:
 
     # -- dots -----------------------------------------------------------------------------------
     def operand_a(self, v: Value, m: tuple[str, ...], k: str, low_bit: bool) -> OperandA:
-        """`low_bit`: the other operand is low-bit weights; then a8 rows are read in place, else decoded."""
+        """`low_bit`: the other operand is low-bit weights; then a8 rows are read in place, else
+        decoded."""
         if v.id in self.mat:
             return OperandA(buf=self.mat[v.id])
         d = self.graph.defs[v.id]
@@ -320,8 +345,11 @@ class Scheduler:
         m = tuple(x for x in a.axes if x not in shared)
         n = [x for x in b.axes if x not in shared]
         if len(shared) != 1 or len(n) != 1:
-            raise self.fail(f"`@` of {a.type} and {b.type}: the CPU target contracts one axis and keeps one "
-                            f"axis of the right operand (shared: {shared}, kept: {n})", op)  # fmt: skip
+            raise self.fail(
+                f"`@` of {a.type} and {b.type}: the CPU target contracts one axis and keeps one "
+                f"axis of the right operand (shared: {shared}, kept: {n})",
+                op,
+            )
         if a.dtype not in (f32, *_HALF) and not isinstance(a.dtype, Format):
             raise self.fail(f"`@` takes f32, f16, bf16 or a8 on the left, got {a.dtype}", op)
         k = shared[0]
@@ -347,7 +375,9 @@ class Scheduler:
                 first = "never"
         c = c or self.buf((*m, n[0]), name="c")
         if c_arg is not None and c.axes != (*m, n[0]):
-            raise self.fail(f"an accumulator with axes {c.axes} for a product with axes {(*m, n[0])}", op)
+            raise self.fail(
+                f"an accumulator with axes {c.axes} for a product with axes {(*m, n[0])}", op
+            )
         ob = self.operand_b(b, a.dtype, k, n[0])
         oa = self.operand_a(a, m, k, self.low_bit(b))
         self.flush()
@@ -366,7 +396,11 @@ class Scheduler:
                 self.dot(s, carries)
             elif isinstance(s, Store):
                 kind = "quantize" if isinstance(s.value.dtype, Format) else "store"
-                if kind == "quantize" and (op := self.graph.op(s.value)) is not None and op.op != "quantize":
+                if (
+                    kind == "quantize"
+                    and (op := self.graph.op(s.value)) is not None
+                    and op.op != "quantize"
+                ):
                     raise self.fail(f"a store of {s.value.dtype} needs tz.quantize", s)
                 self.pending.append(Root(kind, s.value, store=s))
             elif isinstance(s, Loop):
@@ -374,7 +408,9 @@ class Scheduler:
 
     def loop(self, s: Loop) -> None:
         if len(s.vars) != 1:
-            raise self.fail("a grid inside a grid runs in order: give it one variable, or nest loops", s)
+            raise self.fail(
+                "a grid inside a grid runs in order: give it one variable, or nest loops", s
+            )
         v = s.vars[0]
         self.flush()
         self.need([v.lo, v.hi])
@@ -387,7 +423,12 @@ class Scheduler:
             b = self.buf(c.var.axes, name="acc")
             bufs[c.var.id] = (c, b)
             nxt = self.graph.op(c.next)
-            if self.graph.const(c.init) == 0 and nxt and nxt.op == "dot_acc" and nxt.args[0] == c.var:
+            if (
+                self.graph.const(c.init) == 0
+                and nxt
+                and nxt.op == "dot_acc"
+                and nxt.args[0] == c.var
+            ):
                 self.trip.add(c.var.id)
                 empty.append(Root("mat", c.init, b))
             else:
@@ -404,13 +445,18 @@ class Scheduler:
             self.mat[var_id] = b
         self.block(s.body, bufs)
         copies: list[NestStmt] = []
-        reading = {var: [o for o in bufs if o != var and var in self.closure(bufs[o][0].next)] for var in bufs}
+        reading = {
+            var: [o for o in bufs if o != var and var in self.closure(bufs[o][0].next)]
+            for var in bufs
+        }
         for var_id, (c, b) in bufs.items():
             if self.mat.get(c.next.id) is b:
                 continue
             target = b
             rows = {frozenset(bufs[o][1].axes) for o in reading[var_id]}
-            if rows and rows != {frozenset(b.axes)}:  # read by nests that may run later: keep the old value
+            if rows and rows != {
+                frozenset(b.axes)
+            }:  # read by nests that may run later: keep the old value
                 target = self.buf(b.axes, name="next")
                 copies.append(Copy(target, b))
             self.pending.append(Root("mat", c.next, target))
@@ -424,14 +470,20 @@ class Scheduler:
             self.place(c.result, b)
 
     def hoist(self, body: tuple[Stmt, ...]) -> None:
-        """Left operands of this loop's dots that were computed before it are written down before it."""
+        """Left operands of this loop's dots that were computed before it are written down before
+        it."""
         made = {x.result.id for x in walk(body) if isinstance(x, (Op, Load))}
         made |= {c.var.id for x in walk(body) if isinstance(x, Loop) for c in x.carries}
         for s in body:
             if isinstance(s, Op) and s.op in ("dot", "dot_acc"):
                 a, b = s.args[-2:]
                 k = [x for x in a.axes if x in b.axes]
-                if a.id not in made and a.id not in self.mat and len(k) == 1 and isinstance(a.dtype, DType):
+                if (
+                    a.id not in made
+                    and a.id not in self.mat
+                    and len(k) == 1
+                    and isinstance(a.dtype, DType)
+                ):
                     m = tuple(x for x in a.axes if x not in k)
                     pending = {r.value.id for r in self.pending}
                     if a.id not in pending and self.operand_a(a, m, k[0], False).buf is None:
@@ -467,7 +519,11 @@ def _uneven(grid: Loop) -> bool:
     """A loop inside whose bounds are not the same for all units: their costs differ."""
     made = {s.result.id for s in walk(grid.body) if isinstance(s, (Op, Load))}
     made |= {v.var.id for v in grid.vars if v.var is not None}
-    const = {s.result.id for s in walk(grid.body) if isinstance(s, Op) and s.op in ("const", "dim", "arg")}
+    const = {
+        s.result.id
+        for s in walk(grid.body)
+        if isinstance(s, Op) and s.op in ("const", "dim", "arg")
+    }
     return any(
         isinstance(s, Loop) and any({v.lo.id, v.hi.id} & (made - const) for v in s.vars)
         for s in walk(grid.body)
