@@ -1,0 +1,114 @@
+"""`terrazzo generate`: what goes where, and what Ctrl-C leaves behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from cli_result import COMMAND, Result
+
+Run = Callable[..., Result]
+PROMPT = "The capital of France is"
+
+
+@pytest.fixture(scope="module")
+def warm(environment: dict[str, str], model_path: Path) -> None:
+    """The tests' own cache holds what the model needs."""
+    command = [*COMMAND, "generate", str(model_path), PROMPT, "--max-tokens", "1"]
+    subprocess.run(command, env=environment, check=True, capture_output=True, timeout=120)
+
+
+def test_text_to_stdout_figures_to_stderr(process: Run, model_path: Path, warm: None) -> None:
+    done = process("generate", model_path, PROMPT, "--max-tokens", 8)
+    assert done.code == 0
+    assert done.out.startswith(" Paris.")
+    (line,) = done.err.splitlines()
+    for part in ("8 tokens at", "tokens/s", "first token after", "memory"):
+        assert part in line
+
+
+def test_json_and_stdin(process: Run, model_path: Path, warm: None) -> None:
+    told = process("generate", model_path, "-", "--max-tokens", 8, "--json", input=PROMPT.encode())
+    said = json.loads(told.out)
+    assert told.err == ""
+    assert said["text"].startswith(" Paris.")
+    assert (said["tokens"], said["prompt_tokens"], said["stop"]) == (8, 5, "length")
+    for key in ("decode_tokens_per_s", "first_token_s", "process_to_first_token_s", "peak_rss_bytes"):
+        assert said[key] > 0
+
+
+def test_stop_text_and_seed(run: Run, model_path: Path, warm: None) -> None:
+    args = ("generate", model_path, PROMPT, "--max-tokens", 16, "--json")
+    said = json.loads(run(*args, "--stop", "answer", "--stop", "Paris").out)
+    assert (said["text"], said["stop"]) == (" ", "stop")
+    drawn = [
+        json.loads(run(*args, "--temperature", 1.5, "--seed", seed).out)["text"] for seed in (7, 7, 8)
+    ]
+    assert drawn[0] == drawn[1] != drawn[2]
+
+
+def test_output_closed_early(environment: dict[str, str], model_path: Path, warm: None) -> None:
+    """`terrazzo generate … | head -c 1` ends without a complaint."""
+    with _started(environment, "generate", model_path, PROMPT, "--max-tokens", "200") as running:
+        assert running.stdout is not None and running.stderr is not None
+        running.stdout.read(1)
+        running.stdout.close()
+        assert running.wait(30) == 1
+        assert running.stderr.read() == b""
+
+
+@contextmanager
+def _started(environment: dict[str, str], *args: object) -> Iterator[subprocess.Popen[bytes]]:
+    running = subprocess.Popen(
+        [*COMMAND, *map(str, args)], env=environment, stdin=subprocess.DEVNULL, bufsize=0,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+    )  # fmt: skip
+    try:
+        yield running
+    finally:
+        running.kill()
+        running.wait()
+
+
+def _interrupt(running: subprocess.Popen[bytes]) -> tuple[int, bytes]:
+    """Exit code and stderr after Ctrl-C; its session must be empty then."""
+    running.send_signal(signal.SIGINT)
+    _, err = running.communicate(timeout=30)
+    with pytest.raises(ProcessLookupError):
+        os.killpg(running.pid, 0)
+    return running.returncode, err
+
+
+def test_ctrl_c_while_it_writes(environment: dict[str, str], model_path: Path, warm: None) -> None:
+    with _started(environment, "generate", model_path, PROMPT, "--max-tokens", "4000") as running:
+        assert running.stdout is not None
+        running.stdout.read(1)
+        assert _interrupt(running) == (130, b"")
+
+
+def test_ctrl_c_in_a_long_prompt(environment: dict[str, str], model_path: Path, warm: None) -> None:
+    with _started(environment, "generate", model_path, "word " * 6000) as running:
+        time.sleep(3)
+        assert _interrupt(running) == (130, b"")
+
+
+@pytest.mark.parametrize("after_s", [0.15, 0.5, 1.0, 2.0])
+def test_ctrl_c_while_it_starts(
+    environment: dict[str, str], model_path: Path, tmp_path: Path, after_s: float
+) -> None:
+    """From the imports to the compiler, with nothing cached: no traceback, no half-written file."""
+    cold = {**environment, "TERRAZZO_CACHE": str(tmp_path)}
+    with _started(cold, "generate", model_path, PROMPT, "--max-tokens", "4000") as running:
+        time.sleep(after_s)
+        code, err = _interrupt(running)
+    # Before our first line runs, the interpreter's own handling applies.
+    assert code == 130 or (after_s < 0.5 and code in (1, -signal.SIGINT))
+    assert code != 130 or err == b""
+    assert not [p for p in tmp_path.rglob("*") if p.is_file() and p.suffix not in (".o", ".weights")]
