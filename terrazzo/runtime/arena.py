@@ -26,8 +26,8 @@ ALIGNMENT = 64  # bytes: a cache line, and the widest vector
 class Buffer:
     """A buffer of `size` bytes, written first in step `first` and read or written last in `last`.
 
-    `replaces`: name of a buffer whose bytes this one may take: the kernel of step `first` reads that
-    one for the last time and may write this one over it (its `last` must be this one's `first`).
+    `replaces`: name of a buffer whose bytes this one may take: the kernel of step `first` reads
+    that one for the last time (its `last` is this one's `first`) and may write this one over it.
     """
 
     name: str
@@ -170,7 +170,7 @@ def check_memory(needed: int, what: str) -> None:
 
 
 class Arena:
-    """The block of a plan: zeroed, page aligned, one mapping; lives as long as a view of it does."""
+    """The block of a plan: zeroed, page aligned, one mapping; lives as long as any view of it."""
 
     def __init__(self, layout: Plan, what: str = "the step") -> None:
         """Raises MemoryShortage before anything is asked for."""

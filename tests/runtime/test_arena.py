@@ -1,4 +1,4 @@
-"""The arena planner: live buffers never overlap, the plan is between its bounds, memory is checked."""
+"""The arena planner: live buffers never overlap, plans keep their bounds, memory is checked."""
 
 from __future__ import annotations
 

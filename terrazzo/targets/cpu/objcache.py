@@ -19,7 +19,7 @@ from pathlib import Path
 import llvmlite
 import llvmlite.binding as llvm
 
-from terrazzo.targets.cpu import cachefile
+from terrazzo.targets.cpu import cachefile, jit
 
 KIND = "objects"
 _MAGIC = b"TERRAOBJ"
@@ -71,6 +71,12 @@ def get_or_build(key: str, build: Callable[[], bytes]) -> bytes:
     except OSError as error:
         cachefile.warn_once("write", f"cannot write to the cache ({error}): going on without")
     return built
+
+
+def module(ir_text: str, isa: jit.TargetIsa) -> jit.Module:
+    """`ir_text` compiled for `isa` (or taken from the cache) and loaded."""
+    key = make_key(ir_text, isa.cpu, isa.features)
+    return jit.load(get_or_build(key, lambda: jit.compile_object(ir_text, isa)))
 
 
 def _hash(key: str, content: bytes) -> bytes:

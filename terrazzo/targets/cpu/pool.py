@@ -88,9 +88,7 @@ class Program:
 
 @cache
 def _code() -> jit.Module:
-    text, isa = pool_ir(), jit.HostIsa()
-    key = objcache.make_key(text, isa.cpu, isa.features)
-    return jit.load(objcache.get_or_build(key, lambda: jit.compile_object(text, isa)))
+    return objcache.module(pool_ir(), jit.HostIsa())
 
 
 @cache
