@@ -263,7 +263,7 @@ def load(model: str | os.PathLike[str], *, activations: str = "int8", threads: i
         else None
     )
     t1 = time.perf_counter()
-    weights = loading.load(gguf, config, progress)
+    weights = loading.load(gguf, config, threads, progress)
     t2 = time.perf_counter()
     cache = KVCache(config, -(-context // PAGE))
     budget = Budget(min(PREFILL_TOKENS, context), 1, cache.pages)

@@ -6,7 +6,7 @@ which tokens, positions, pages and rows is data in the step's index arrays, neve
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,14 +21,15 @@ from terrazzo.kernels.norm import rms_norm
 from terrazzo.kernels.quantize import quantize
 from terrazzo.kernels.rope import rope_store_interleaved
 from terrazzo.models.config import LlamaConfig
-from terrazzo.models.loading import LlamaWeights
+from terrazzo.models.loading import LayerWeights, LlamaWeights
 from terrazzo.runtime.recorder import Recorder
 from terrazzo.targets.cpu.pool import private_memory
 
 PAGE = 16
 SPAN = 32  # queries of one unit of attention
-WIDE_K = 1 << 16  # a8 products read both operands in place: no reason to cut k
+WIDE_K = 1 << 16
 LOGIT_ROWS = 32
+BY_TOKEN = {"rows": "tokens", "m": "tokens", "tokens": "tokens"}  # dims that are the step's tokens
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,8 @@ class LlamaStep:
         self.table = self._indices(budget.seqs, most)
         self.span = self._indices(4, budget.spans)
         self.rows = self._indices(budget.rows)
-        self.logits = self._floats(budget.rows, config.vocab_size)
+        size = 4 * budget.rows * config.vocab_size
+        self.logits = private_memory(size).view(np.float32).reshape(budget.rows, -1)
         self.recorder = Recorder("step", threads)
         self._record()
         self.recording = self.recorder.finish()
@@ -113,105 +115,111 @@ class LlamaStep:
     # -- buffers --------------------------------------------------------------------------------
     @staticmethod
     def _indices(*shape: int) -> np.ndarray:
+        """What the host writes before a step."""
         return private_memory(4 * int(np.prod(shape))).view(np.int32).reshape(shape)
 
-    @staticmethod
-    def _floats(*shape: int) -> np.ndarray:
-        return private_memory(4 * int(np.prod(shape))).view(np.float32).reshape(shape)
+    def _floats(self, *shape: int) -> np.ndarray:
+        return self.recorder.buffer(shape, np.float32)
 
-    def _activations(self, rows: int, width: int, readers: Iterable[Packed]) -> np.ndarray | Packed:
+    def _activations(self, rows: int, width: int, *readers: Packed) -> np.ndarray | Packed:
         """What products with `readers` read: a8 rows if any of them is low-bit, else f32."""
         if not self.int8 or all(w.format.group == 1 for w in readers):
             return self._floats(rows, width)
         size = formats.bytes_per_row(formats.A8, width)
-        return Packed(formats.A8, (rows, width), private_memory(rows * size).reshape(rows, size))
+        return Packed(formats.A8, (rows, width), self.recorder.buffer((rows, size), np.uint8))
 
     # -- the step -------------------------------------------------------------------------------
     def _record(self) -> None:
-        c, w, t = self.config, self.weights, self.budget.tokens
-        r = self.recorder
+        c, w = self.config, self.weights
+        x = self._floats(self.budget.tokens, c.hidden)
+        self.recorder.add(embedding, BY_TOKEN, table=w.embedding, ids=self.ids, out=x)
+        for n, layer in enumerate(w.layers):
+            self._attend(n, layer, x)
+            self._feed_forward(layer, x)
+        last = self._floats(self.budget.rows, c.hidden)
+        by_row = {"tokens": "rows", "vocab": "tokens"}
+        self.recorder.add(embedding, by_row, table=x, ids=self.rows, out=last)
+        h = self._normed(last, w.output_norm, "rows", w.head)
+        self._product(h, w.head, self.logits, "rows")
+
+    def _normed(
+        self, x: np.ndarray, weight: np.ndarray, rows: str, *readers: Packed
+    ) -> np.ndarray | Packed:
+        h = self._activations(*x.shape, *readers)
+        self.recorder.add(
+            rms_norm, {"rows": rows}, x=x, weight=weight, out=h, eps=self.config.rms_eps
+        )
+        return h
+
+    def _product(
+        self, a: np.ndarray | Packed, w: Packed, out: np.ndarray, rows: str, **more: object
+    ) -> None:
+        self.recorder.add(linear, {"m": rows}, a=a, w=w, out=out, **_whole_k(a, w), **more)
+
+    def _attend(self, n: int, layer: LayerWeights, x: np.ndarray) -> None:
+        """x += attention(norm(x)); keys and values of layer n go to the cache."""
+        c, t = self.config, self.budget.tokens
         heads, kv, d, half = c.heads, c.kv_heads, c.head_dim, c.head_dim // 2
-        x = self._floats(t, c.hidden)
-        h = self._activations(t, c.hidden, [m for y in w.layers for m in (*y.qkv, y.gate, y.up)])
+        h = self._normed(x, layer.attn_norm, "tokens", *layer.qkv)
         qkv = self._floats(t, heads + 2 * kv, d)
         q, k, v = qkv[:, :heads], qkv[:, heads : heads + kv], qkv[:, heads + kv :]
+        at = 0
+        for part, bias in zip(layer.qkv, layer.qkv_bias, strict=True):
+            out = qkv.reshape(t, -1)[:, at : at + part.shape[0]]
+            self._product(h, part, out, "tokens", bias=bias)
+            at += part.shape[0]
+        cos, sin = self.weights.rope
+        self.recorder.add(
+            rope_store_interleaved,
+            BY_TOKEN,
+            q=q.reshape(t, heads, half, 2),
+            k=k.reshape(t, kv, half, 2),
+            v=v,
+            cos=cos,
+            sin=sin,
+            position=self.position,
+            slot=self.slot,
+            out=q.reshape(t, heads, half, 2),
+            kcache=self.cache.k[n].reshape(-1, kv, half, 2, PAGE),
+            vcache=self.cache.v[n],
+        )
         mixed = self._floats(t, heads * d)
-        attended = self._activations(t, heads * d, [y.output for y in w.layers])
-        ffn = self._activations(t, c.ffn, [y.down for y in w.layers])
-        cos, sin = w.rope
-        by_token = {"rows": "tokens", "m": "tokens", "tokens": "tokens"}
+        self.recorder.add(
+            attention,
+            {"spans": "spans"},
+            q=q.reshape(t, kv, heads // kv, d),
+            kcache=self.cache.k[n],
+            vcache=self.cache.v[n],
+            table=self.table,
+            seq=self.span[0],
+            first=self.span[1],
+            count=self.span[2],
+            position=self.span[3],
+            out=mixed.reshape(t, kv, heads // kv, d),
+            scale=d**-0.5,
+            BQ=SPAN,
+        )
+        source = self._activations(t, heads * d, layer.output)
+        if isinstance(source, Packed):
+            self.recorder.add(quantize, BY_TOKEN, x=mixed, out=source)
+        else:
+            source = mixed
+        self._product(source, layer.output, x, "tokens", bias=layer.output_bias, residual=x)
 
-        def product(
-            a: np.ndarray | Packed, w: Packed, out: np.ndarray, rows: str, **more: object
-        ) -> None:
-            in_place = isinstance(a, Packed) and w.format.group > 1
-            r.add(
-                linear,
-                {"m": rows},
-                a=a,
-                w=w,
-                out=out,
-                **({"K": WIDE_K} if in_place else {}),
-                **more,
-            )
-
-        def norm(
-            source: np.ndarray, weight: np.ndarray, out: np.ndarray | Packed, rows: str
-        ) -> None:
-            r.add(rms_norm, {"rows": rows}, x=source, weight=weight, out=out, eps=c.rms_eps)
-
-        r.add(embedding, by_token, table=w.embedding, ids=self.ids, out=x)
-        for n, layer in enumerate(w.layers):
-            norm(x, layer.attn_norm, h, "tokens")
-            flat = qkv.reshape(t, -1)
-            at = 0
-            for part, bias in zip(layer.qkv, layer.qkv_bias, strict=True):
-                out = flat[:, at : at + part.shape[0]]
-                product(h, part, out, "tokens", bias=bias)
-                at += part.shape[0]
-            r.add(
-                rope_store_interleaved,
-                by_token,
-                q=q.reshape(t, heads, half, 2),
-                k=k.reshape(t, kv, half, 2),
-                v=v,
-                cos=cos,
-                sin=sin,
-                position=self.position,
-                slot=self.slot,
-                out=q.reshape(t, heads, half, 2),
-                kcache=self.cache.k[n].reshape(-1, kv, half, 2, PAGE),
-                vcache=self.cache.v[n],
-            )
-            r.add(
-                attention,
-                {"spans": "spans"},
-                q=q.reshape(t, kv, heads // kv, d),
-                kcache=self.cache.k[n],
-                vcache=self.cache.v[n],
-                table=self.table,
-                seq=self.span[0],
-                first=self.span[1],
-                count=self.span[2],
-                position=self.span[3],
-                out=mixed.reshape(t, kv, heads // kv, d),
-                scale=d**-0.5,
-                BQ=SPAN,
-            )
-            if isinstance(attended, Packed):
-                r.add(quantize, by_token, x=mixed, out=attended)
-            source = attended if isinstance(attended, Packed) else mixed
-            product(source, layer.output, x, "tokens", bias=layer.output_bias, residual=x)
-            norm(x, layer.ffn_norm, h, "tokens")
-            in_place = isinstance(h, Packed) and layer.gate.format.group > 1
-            r.add(gated_linear, by_token, a=h, gate=layer.gate, up=layer.up, out=ffn,
-                  **({"K": WIDE_K} if in_place else {}))  # fmt: skip
-            product(ffn, layer.down, x, "tokens", bias=layer.down_bias, residual=x)
-        last = self._floats(self.budget.rows, c.hidden)
-        h_last = self._activations(self.budget.rows, c.hidden, [w.head])
-        r.add(embedding, {"tokens": "rows", "vocab": "tokens"}, table=x, ids=self.rows, out=last)
-        norm(last, w.output_norm, h_last, "rows")
-        product(h_last, w.head, self.logits, "rows")
+    def _feed_forward(self, layer: LayerWeights, x: np.ndarray) -> None:
+        """x += down(silu(gate(norm(x))) * up(norm(x)))."""
+        h = self._normed(x, layer.ffn_norm, "tokens", layer.gate, layer.up)
+        ffn = self._activations(len(x), self.config.ffn, layer.down)
+        self.recorder.add(
+            gated_linear,
+            BY_TOKEN,
+            a=h,
+            gate=layer.gate,
+            up=layer.up,
+            out=ffn,
+            **_whole_k(h, layer.gate),
+        )
+        self._product(ffn, layer.down, x, "tokens", bias=layer.down_bias, residual=x)
 
     def run(self, chunks: Sequence[Chunk]) -> np.ndarray:
         """Run one step; returns f32 [rows, vocab], the chunks' wanted logits in order: a view that
@@ -243,3 +251,8 @@ class LlamaStep:
         self.recording.set("rows", rows)
         self.recording.replay()
         return self.logits[:rows]
+
+
+def _whole_k(a: np.ndarray | Packed, w: Packed) -> dict[str, int]:
+    """Products of a8 rows with low-bit weights read both in place: no reason to cut k."""
+    return {"K": WIDE_K} if isinstance(a, Packed) and w.format.group > 1 else {}

@@ -3,12 +3,15 @@ time."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
 from terrazzo.ir.packed import Packed
+from terrazzo.models import weights
 from terrazzo.models.config import LlamaConfig
 from terrazzo.models.gguf import GGUF
 from terrazzo.models.weights import (
@@ -20,8 +23,9 @@ from terrazzo.models.weights import (
     row_bytes,
     vector,
 )  # fmt: skip
+from terrazzo.runtime import arena, blobs
+from terrazzo.targets.cpu import objcache
 from terrazzo.targets.cpu.layouts import ALIGN
-from terrazzo.targets.cpu.pool import private_memory
 
 
 @dataclass(frozen=True)
@@ -137,11 +141,38 @@ def packed_bytes(gguf: GGUF, config: LlamaConfig) -> int:
 
 
 def load(
-    gguf: GGUF, config: LlamaConfig, progress: Callable[[str, int, int], None] | None = None
+    gguf: GGUF,
+    config: LlamaConfig,
+    threads: int,
+    progress: Callable[[str, int, int], None] | None = None,
 ) -> LlamaWeights:
-    """The weights, repacked. `progress(what, done, total)` in bytes."""
-    memory = private_memory(packed_bytes(gguf, config))
-    report = (
-        None if progress is None else lambda done, total: progress("repacking weights", done, total)
+    """The weights, repacked the first time and mapped from the cache afterwards.
+
+    `progress(what, done, total)` in bytes. Raises MemoryShortage before anything is built.
+    """
+    size = packed_bytes(gguf, config)
+    arena.check_memory(size, f"{gguf.path.name}: the weights")
+
+    def report(done: int, total: int) -> None:
+        if progress is not None:
+            progress("repacking weights", done, total)
+
+    built: list[LlamaWeights] = []
+
+    def build(memory: np.ndarray) -> None:
+        built.append(load_weights(gguf, config, memory, report))
+
+    memory = blobs.get_or_build(
+        _key(gguf), size, build, family=str(gguf.path.resolve()), threads=threads
     )
-    return load_weights(gguf, config, memory, report)
+    return built[0] if built else load_weights(gguf, config, memory, ready=True)
+
+
+def _key(gguf: GGUF) -> str:
+    """Of the file (identity, size, time of change, tensors) and of the code that repacks it."""
+    stat = gguf.path.stat()
+    digest = hashlib.sha256(objcache.source_hash())
+    digest.update(Path(weights.__file__).read_bytes() + Path(__file__).read_bytes())
+    digest.update(f"{stat.st_dev} {stat.st_ino} {stat.st_size} {stat.st_mtime_ns}".encode())
+    digest.update(repr(sorted(gguf.tensors.items())).encode())
+    return digest.hexdigest()
