@@ -21,7 +21,7 @@ from terrazzo.lang import arith
 from terrazzo.lang.carry import Gone, LoopNames, Outer
 from terrazzo.lang.loops import Spec
 from terrazzo.lang.source import Source, locate
-from terrazzo.lang.symbols import Block, Operand, Tile, View, describe
+from terrazzo.lang.symbols import Block, Dim, Operand, Tile, View, describe
 from terrazzo.lang.trace import Builder
 from terrazzo.lang.types import TypeVar
 
@@ -311,19 +311,23 @@ class Frontend:
         value = self._expr(node.operand)
         with self._at(node):
             if isinstance(node.op, ast.Not):
-                if isinstance(value, Operand):
+                if self._run_time(value):
                     raise KernelError("`not` of a run-time value", "write ~condition")
                 return not value
             return {ast.USub: operator.neg, ast.UAdd: operator.pos, ast.Invert: operator.invert}[
                 type(node.op)
             ](value)
 
+    def _run_time(self, value: Any) -> bool:
+        static = isinstance(value, Dim) and value.name in self.builder.statics
+        return isinstance(value, Operand) and not static
+
     def _expr_boolop(self, node: ast.BoolOp) -> Any:
         sign = "and" if isinstance(node.op, ast.And) else "or"
         value: Any = None
         for n in node.values:
             value = self._expr(n)
-            if isinstance(value, Operand):
+            if self._run_time(value):
                 raise self._fail(
                     n,
                     f"`{sign}` of a run-time value",

@@ -144,10 +144,8 @@ class Kernel:
     ) -> ops.Kernel:
         """The kernel as IR, with types, constants, optional tensors and static dims resolved.
 
-        target: whose defaults of constants apply (`tz.by_target`).
-
         dtypes: type variable -> element type. consts: values of `tz.const` parameters that differ
-        from their defaults.
+        from their defaults; `target` says whose defaults apply (`tz.by_target`).
         present: names of the optional tensors that are given. statics: extents of static dims.
         The same request gives the same object. Raises ArgumentError for a wrong request,
         KernelError for an error in the source.

@@ -84,7 +84,20 @@ class Operand:
             f"{describe(self)} has no value at compile time", "cast it with .to(tz.f32)"
         )
 
-    __int__ = __index__ = __float__  # pyright: ignore[reportAssignmentType]
+    def __index__(self) -> int:
+        raise KernelError(
+            f"{describe(self)} has no value at compile time",
+            "a number that is needed then is a tz.const or a dim made with static=True",
+        )
+
+    __int__ = __index__
+
+    @property
+    def T(self) -> Any:  # noqa: N802  (NumPy's name)
+        raise KernelError(
+            "a tile has no transpose: its axes have names",
+            "`@` contracts the axes both sides share, whatever their order",
+        )
 
 
 class Tile(Operand):
@@ -128,15 +141,23 @@ class Dim(Operand):
             return builder.statics[self.name]
         return Tile(builder.dim(self.name))
 
+    def __index__(self) -> int:
+        builder = active()
+        if builder is not None and self.name in builder.statics:
+            return builder.statics[self.name]
+        return super().__index__()
+
+    __int__ = __index__
+
+    def __bool__(self) -> bool:
+        extent = self.lift()
+        return extent > 0 if isinstance(extent, int) else super().__bool__()
+
     def __eq__(self, o: Any) -> Any:
-        return self is o if active() is None or isinstance(o, Dim) else arith.compare("eq", self, o)
+        return self is o if active() is None else arith.compare("eq", self, o)
 
     def __ne__(self, o: Any) -> Any:
-        return (
-            self is not o
-            if active() is None or isinstance(o, Dim)
-            else arith.compare("ne", self, o)
-        )
+        return self is not o if active() is None else arith.compare("ne", self, o)
 
     __hash__ = object.__hash__
 

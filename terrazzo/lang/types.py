@@ -15,7 +15,6 @@ GM = "GM"
 L1 = "L1"
 L0C = "L0C"
 UB = "UB"
-SPACES = ("", L1, L0C, UB)
 
 
 class _Const:

@@ -305,10 +305,25 @@ def load_tile(x: X):
         x[i] = tz.load(t)
 
 
-@case("x[i].T", "'View' object has no attribute 'T'")
+@case("x[i].shape", "'View' object has no attribute 'shape'")
 def unknown_attribute(x: X):
     for i in tz.grid(n, step=8):
+        x[i] = x[i].shape
+
+
+@case("x[i].T", "a tile has no transpose: its axes have names",
+      "`@` contracts the axes both sides share, whatever their order")  # fmt: skip
+def transpose(x: X):
+    for i in tz.grid(n, step=8):
         x[i] = x[i].T
+
+
+@case("range(n)", "in `range`: dim `n` has no value at compile time",
+      "a number that is needed then is a tz.const or a dim made with static=True")  # fmt: skip
+def run_time_range(x: X):
+    for i in tz.grid(n, step=8):
+        for _ in range(n):
+            x[i] = 0.0
 
 
 @case("U", "type variable `U` is bound by no tensor given", "give a tensor of that type")

@@ -148,7 +148,11 @@ def test_static_dims_are_numbers() -> None:
         for i in tz.grid(n, step=2):
             d = tz.index(s)
             other = tz.where(d < half, d + half, d - half)
-            out[i] = x[i, other] * (1.0 / s)
+            t = x[i, other] * (1.0 / s)
+            for _ in range(s - 6):
+                t = t * 0
+            assert s == 6 and len(range(s)) == 6 and s
+            out[i] = t
 
     x = np.arange(12, dtype=np.float32).reshape(2, 6)
     out = np.zeros_like(x)
