@@ -208,6 +208,9 @@ class Kernel:
 
     def stored(self) -> tuple[str, ...]:
         """Names of the parameters the kernel writes, in order of first store."""
+        known = self.__dict__.get("_stored")
+        if known is not None:
+            return known
         out: dict[str, None] = {}
 
         def walk(body: tuple[Stmt, ...]) -> None:
@@ -218,4 +221,5 @@ class Kernel:
                     walk(s.body)
 
         walk(self.body)
+        object.__setattr__(self, "_stored", tuple(out))
         return tuple(out)

@@ -16,9 +16,9 @@ import numpy as np
 
 from terrazzo.errors import ArgumentError
 from terrazzo.ir.packed import Packed
-from terrazzo.ir.types import DType
 from terrazzo.lang.bind import Binding, bind
 from terrazzo.lang.kernel import Kernel
+from terrazzo.runtime import recall
 from terrazzo.runtime import threads as thread_count
 from terrazzo.targets import reference as reference_target
 from terrazzo.targets.cpu import layouts, pool
@@ -26,9 +26,10 @@ from terrazzo.targets.cpu.compile import Compiled, Stages, compiled, stages
 from terrazzo.targets.cpu.frame import FIRST_SLOT
 from terrazzo.targets.cpu.isa import Isa, detect
 
-REMEMBERED = 32  # shapes a kernel
+REMEMBERED = 32  # kinds of call a kernel and thread
 SMALL = 128 << 10  # bytes; waking the other threads would cost more than they save
 _state = threading.local()
+_launches: weakref.WeakKeyDictionary[Kernel, dict[Any, Launch]] = weakref.WeakKeyDictionary()
 _repacked: weakref.WeakKeyDictionary[Packed, Packed] = weakref.WeakKeyDictionary()
 
 
@@ -45,6 +46,10 @@ class Launch:
     @property
     def scratch(self) -> int:
         return self.code.scratch(self.table)
+
+    def copy(self) -> Launch:
+        """The same with a table of its own."""
+        return Launch(self.code, self.table.copy(), self.dims, self.keep)
 
 
 def weights(x: Packed) -> Packed:
@@ -76,7 +81,23 @@ def _array(x: Any) -> Any:
 def prepare(
     kernel: Kernel, args: Sequence[Any], kwargs: Mapping[str, Any], isa: Isa | None = None
 ) -> Launch:
-    """Bind and compile. Raises ArgumentError, KernelError."""
+    """Bind and compile, or recall a launch of equal kinds. Raises ArgumentError, KernelError."""
+    asked = recall.request(kernel, args, kwargs)
+    if asked is not None and isa is None:
+        known = _launches.setdefault(kernel, {}).get(asked.key)
+        if known is not None:
+            again = known.copy()
+            if recall.fill(again, asked.given):
+                return again
+    launch = _prepare(kernel, args, kwargs, isa)
+    if asked is not None and isa is None:
+        _launches[kernel][asked.key] = launch
+    return launch
+
+
+def _prepare(
+    kernel: Kernel, args: Sequence[Any], kwargs: Mapping[str, Any], isa: Isa | None
+) -> Launch:
     tensors = {p.name for p in kernel.params if p.kind == "tensor"}
     args = [_array(a) for a in args]
     kwargs = {n: _array(a) if n in tensors else a for n, a in kwargs.items()}
@@ -97,7 +118,7 @@ def table(code: Compiled, b: Binding) -> Launch:
             out[n] = b.dims[s.name]
             dims.setdefault(s.name, []).append(n)
         elif s.kind == "scalar":
-            out[n] = _bits(code.kernel.param(s.name).dtype, b.scalars[s.name])
+            out[n] = recall.bits(code.kernel.param(s.name).dtype, b.scalars[s.name])
         else:
             t = b.tensors[s.name]
             data = t.array.data if isinstance(t.array, Packed) else t.array
@@ -107,12 +128,6 @@ def table(code: Compiled, b: Binding) -> Launch:
             else:
                 out[n] = t.strides[s.axis] if t.strides is not None else data.strides[s.axis]
     return Launch(code, out, {d: tuple(at) for d, at in dims.items()}, tuple(keep))
-
-
-def _bits(dtype: object, value: int | float) -> int:
-    if isinstance(dtype, DType) and dtype.kind == "float":
-        return int(np.float32(value).view(np.int32))
-    return int(value)
 
 
 def _check_memory(kernel: Kernel, b: Binding, stored: tuple[str, ...]) -> None:
@@ -154,7 +169,7 @@ class Ready:
 
     def __init__(self, launch: Launch, threads: int) -> None:
         self.launch, self.threads = launch, threads
-        self.keep: object = None
+        self.given: Mapping[str, Any] = {}  # keeps the arguments alive while they may be in use
         self.control = np.zeros(8, np.int64)
         each = -(-launch.scratch // 4096) * 4096 + 128
         self.scratch = pool.private_memory(each * threads)
@@ -168,24 +183,25 @@ class Ready:
         pool.shared().run(self.program, self.threads)
 
 
-def _kind(x: Any) -> Any:
-    """What of an argument shapes the launch."""
-    if isinstance(x, np.ndarray):
-        return x.dtype, x.shape, x.strides, x.flags.writeable
-    if isinstance(x, Packed):
-        return x.format, x.shape, x.data.strides
-    return type(x) if isinstance(x, (int, float)) else None
-
-
 def call(kernel: Kernel, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-    """Run it. Outputs are written in place. Small work stays on the calling thread."""
-    known = _known(kernel, args, kwargs)
-    if known is not None:
-        known.run()
-        return
-    launch = prepare(kernel, args, kwargs)
-    ready = Ready(launch, threads_for(launch))
-    _remember(kernel, args, kwargs, ready)
+    """Run it. Outputs are written in place. Small work stays on the calling thread.
+
+    Calls whose arguments are of kinds this thread has seen only fill in pointers and scalars.
+    """
+    if not hasattr(_state, "ready"):
+        _state.ready = weakref.WeakKeyDictionary()
+    seen: dict[Any, Ready] = _state.ready.setdefault(kernel, {})
+    asked = recall.request(kernel, args, kwargs)
+    ready = seen.get(asked.key) if asked is not None else None
+    if asked is None or ready is None or not recall.fill(ready.launch, asked.given):
+        launch = prepare(kernel, args, kwargs).copy()
+        ready = Ready(launch, threads_for(launch))
+        if asked is not None:
+            if len(seen) >= REMEMBERED:
+                seen.pop(next(iter(seen)))
+            seen[asked.key] = ready
+    if asked is not None:
+        ready.given = asked.given
     ready.run()
 
 
@@ -197,71 +213,6 @@ def threads_for(launch: Launch) -> int:
 def run(launch: Launch, threads: int) -> None:
     """Run a prepared launch once."""
     Ready(launch, threads).run()
-
-
-def _recipes() -> weakref.WeakKeyDictionary[Kernel, dict[Any, Ready]]:
-    """This thread's ready launches by kernel and kinds of arguments: calls of equal shapes only
-    fill in pointers and scalars. Arguments that would need checks beyond their kind are not
-    remembered."""
-    if not hasattr(_state, "recipes"):
-        _state.recipes = weakref.WeakKeyDictionary()
-    return _state.recipes
-
-
-def _key(kernel: Kernel, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any | None:
-    given = {p.name: a for p, a in zip(kernel.params, args, strict=False)}
-    if len(given) < len(args) or given.keys() & kwargs.keys():
-        return None
-    given.update(kwargs)
-    key: list[Any] = []
-    for p in kernel.params:
-        if p.name not in given:
-            key.append(None)
-            continue
-        x = given[p.name]
-        if p.kind == "const":
-            key.append((x,))
-        elif p.kind == "tensor" and x is not None and not isinstance(x, np.ndarray):
-            return None
-        else:
-            key.append(_kind(x))
-    return tuple(key) if given.keys() <= {p.name for p in kernel.params} else None
-
-
-def _known(kernel: Kernel, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Ready | None:
-    """A remembered launch with these arguments filled in; None if there is none or memory
-    overlaps."""
-    key = _key(kernel, args, kwargs)
-    ready = _recipes().get(kernel, {}).get(key) if key is not None else None
-    if ready is None:
-        return None
-    given = {p.name: a for p, a in zip(kernel.params, args, strict=False)}
-    given.update(kwargs)
-    code, t = ready.launch.code, ready.launch.table
-    spans: list[tuple[int, int]] = []
-    for n, s in enumerate(code.slots, FIRST_SLOT):
-        if s.kind == "ptr":
-            x = given[s.name]
-            t[n] = at = x.__array_interface__["data"][0]
-            spans.append(
-                (at, at + sum(d * abs(st) for d, st in zip(x.shape, x.strides, strict=True)))
-            )
-        elif s.kind == "scalar" and s.name in given:
-            t[n] = _bits(code.kernel.param(s.name).dtype, given[s.name])
-    spans.sort()
-    if any(a[1] > b[0] for a, b in zip(spans, spans[1:], strict=False)):
-        return None
-    ready.keep = given
-    return ready
-
-
-def _remember(kernel: Kernel, args: Sequence[Any], kwargs: Mapping[str, Any], ready: Ready) -> None:
-    key = _key(kernel, args, kwargs)
-    if key is not None:
-        known = _recipes().setdefault(kernel, {})
-        if len(known) >= REMEMBERED:
-            known.pop(next(iter(known)))
-        known[key] = ready
 
 
 def explain(kernel: Kernel, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Stages:

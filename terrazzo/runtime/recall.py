@@ -1,0 +1,92 @@
+"""Recognising a call of a kind seen before, so that binding is done once a kind.
+
+A *kind* is what of the arguments shapes a launch: element types, extents, strides, constants, which
+optional tensors are there. Between calls of a kind only pointers and scalars change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from terrazzo.ir.packed import Packed
+from terrazzo.ir.types import DType
+from terrazzo.lang.kernel import Kernel
+from terrazzo.targets.cpu.frame import FIRST_SLOT
+from terrazzo.targets.cpu.layouts import LAYOUT
+
+if TYPE_CHECKING:
+    from terrazzo.runtime.launch import Launch
+
+
+@dataclass(frozen=True)
+class Request:
+    """`key` of the kind, and the arguments by name."""
+
+    key: tuple[Any, ...]
+    given: Mapping[str, Any]
+
+
+def request(kernel: Kernel, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Request | None:
+    """None for a call that needs more than its kind checked: wrong arguments, foreign tensors,
+    weights that are not yet in this CPU's layout."""
+    given = {p.name: a for p, a in zip(kernel.params, args, strict=False)}
+    if len(given) < len(args) or given.keys() & kwargs.keys():
+        return None
+    given.update(kwargs)
+    key: list[Any] = []
+    found = 0
+    for p in kernel.params:
+        if p.name not in given:
+            key.append(None)
+            continue
+        found += 1
+        x = given[p.name]
+        if p.kind == "const":
+            key.append((x,))
+        elif isinstance(x, np.ndarray):
+            key.append((x.dtype, x.shape, x.strides, x.flags.writeable))
+        elif isinstance(x, Packed) and (x.format.layout == LAYOUT or x.format.name == "a8"):
+            key.append((x.format, x.shape, x.data.strides, x.data.flags.writeable))
+        elif isinstance(x, (int, float)) or x is None:
+            key.append(type(x))
+        else:
+            return None
+    return Request(tuple(key), given) if found == len(given) else None
+
+
+def bits(dtype: object, value: int | float) -> int:
+    """A scalar as its slot of a launch table."""
+    if isinstance(dtype, DType) and dtype.kind == "float":
+        return int(np.float32(value).view(np.int32))
+    return int(value)
+
+
+def fill(launch: Launch, given: Mapping[str, Any]) -> bool:
+    """Write pointers and scalars into the launch's table; False if tensors that must not share
+    memory lie across each other (then they have to be looked at element by element)."""
+    code, table = launch.code, launch.table
+    kernel = code.kernel
+    stored = kernel.stored()
+    spans: dict[str, tuple[int, int]] = {}
+    for n, s in enumerate(code.slots, FIRST_SLOT):
+        if s.kind == "ptr":
+            x = given[s.name]
+            data = x.data if isinstance(x, Packed) else x
+            table[n] = at = data.__array_interface__["data"][0]
+            steps = [(d - 1) * t for d, t in zip(data.shape, data.strides, strict=True)]
+            back, on = sum(x for x in steps if x < 0), sum(x for x in steps if x > 0)
+            spans[s.name] = (at + back, at + on + data.itemsize)
+        elif s.kind == "scalar" and s.name in given:
+            table[n] = bits(kernel.param(s.name).dtype, given[s.name])
+    for name in stored:
+        low, high = spans[name]
+        for other, (start, stop) in spans.items():
+            if start < high and low < stop and other != name:
+                pair = (name, other)
+                if pair not in kernel.aliases and pair[::-1] not in kernel.aliases:
+                    return False
+    return True
