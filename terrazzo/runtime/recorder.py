@@ -7,6 +7,7 @@ them) and the launch tables are rewritten to the new addresses.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -41,13 +42,19 @@ class Recorder:
         self.recording = Recording(name)
         self.plan: Plan | None = None
         self._buffers: list[_Buffer] = []
+        self._starts: list[int] = []  # their addresses in order, and the buffers in that order
+        self._sorted: list[_Buffer] = []
         self._launches: list[tuple[str, Launch, dict[str, list[int]], dict[str, Any]]] = []
 
     def buffer(self, shape: Sequence[int], dtype: np.dtype | type) -> np.ndarray:
         """An intermediate result: only kernels of this recording read and write it."""
         size = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
         memory = private_memory(size)
-        self._buffers.append(_Buffer(memory))
+        buffer, start = _Buffer(memory), memory.ctypes.data
+        self._buffers.append(buffer)
+        at = bisect_right(self._starts, start)
+        self._starts.insert(at, start)
+        self._sorted.insert(at, buffer)
         return memory.view(dtype).reshape(shape)
 
     def add(self, kernel: Kernel, vary: Mapping[str, str], **args: Any) -> None:
@@ -66,10 +73,9 @@ class Recorder:
         self._launches.append((kernel.name, launch, dims, args))
 
     def _owner(self, address: int) -> _Buffer | None:
-        for b in reversed(self._buffers):  # recent ones are used most
-            start = b.array.ctypes.data
-            if start <= address < start + b.array.nbytes:
-                return b
+        n = bisect_right(self._starts, address) - 1
+        if n >= 0 and address < self._starts[n] + self._sorted[n].array.nbytes:
+            return self._sorted[n]
         return None
 
     def finish(self) -> Recording:
@@ -91,6 +97,6 @@ class Recorder:
                 scratch=launch.scratch,
                 keep=(launch.code, args, arena),
             )
-        self._buffers, self._launches = [], []
+        self._buffers, self._starts, self._sorted, self._launches = [], [], [], []
         self.recording.finish(self.threads)
         return self.recording
