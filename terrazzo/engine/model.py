@@ -239,7 +239,8 @@ def load(model: str | os.PathLike[str], *, activations: str = "int8", threads: i
          context: int | None = None, progress: Progress | None = None) -> Model:  # fmt: skip
     """Load a model by name (`smollm2`) or path to a GGUF file.
 
-    activations: "int8" (quantised on the fly for products with low-bit weights) or "f32". threads:
+    activations: "int8" (quantised on the fly for products with low-bit weights; keys and values in f16)
+    or "f32" (both in f32). threads:
     default what this process may use. context: tokens of KV cache, default the model's.
     progress(what, done, total) is called while loading. Raises ModelFileError, OptionError,
     MemoryShortage.
@@ -265,7 +266,8 @@ def load(model: str | os.PathLike[str], *, activations: str = "int8", threads: i
     t1 = time.perf_counter()
     weights = loading.load(gguf, config, threads, progress)
     t2 = time.perf_counter()
-    cache = KVCache(config, -(-context // PAGE))
+    pages, wide = -(-context // PAGE), activations == "f32"
+    cache = KVCache(config, pages, wide)
     budget = Budget(min(PREFILL_TOKENS, context), 1, cache.pages)
     step = LlamaStep(config, weights, cache, budget, int8=activations == "int8", threads=threads)
     sampler = Sampler(step.logits, threads)

@@ -59,20 +59,22 @@ class Budget:
 
 
 class KVCache:
-    """f16 pages of 16 tokens, a layer after the other: K [layers, pages, kv heads, d, 16] (token =
-    lane), V [layers, pages, kv heads, 16, d]. Zero at first: what is read past a sequence's end is
-    finite."""
+    """Pages of 16 tokens, a layer after the other: K [layers, pages, kv heads, d, 16] (token = lane),
+    V [layers, pages, kv heads, 16, d]. f16, or f32 where rounding must not show (`wide`). Zero at
+    first: what is read past a sequence's end is finite."""
 
-    def __init__(self, config: LlamaConfig, pages: int) -> None:
+    def __init__(self, config: LlamaConfig, pages: int, wide: bool = False) -> None:
         self.pages = pages
-        size = config.layers * pages * config.kv_heads * config.head_dim * PAGE
+        dtype = np.dtype(np.float32 if wide else np.float16)
+        size = self.bytes(config, pages, wide) // 2
         shape = (config.layers, pages, config.kv_heads)
-        self.k = private_memory(2 * size).view(np.float16).reshape(*shape, config.head_dim, PAGE)
-        self.v = private_memory(2 * size).view(np.float16).reshape(*shape, PAGE, config.head_dim)
+        self.k = private_memory(size).view(dtype).reshape(*shape, config.head_dim, PAGE)
+        self.v = private_memory(size).view(dtype).reshape(*shape, PAGE, config.head_dim)
 
     @staticmethod
-    def bytes(config: LlamaConfig, pages: int) -> int:
-        return 4 * config.layers * pages * config.kv_heads * config.head_dim * PAGE
+    def bytes(config: LlamaConfig, pages: int, wide: bool = False) -> int:
+        values = 2 * config.layers * pages * config.kv_heads * config.head_dim * PAGE
+        return values * (4 if wide else 2)
 
     @property
     def nbytes(self) -> int:

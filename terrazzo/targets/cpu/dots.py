@@ -263,6 +263,7 @@ class DotEmitter:
         if p is None:
             raise KernelError("internal: not a paged load")
         name = str(self.fr.kernel.param(load.param).dtype)
+        width = DTYPES[name].bytes
         pitch = self.fr.stride(load.param, p.lane_dim)
 
         def one(page: str) -> None:
@@ -276,7 +277,7 @@ class DotEmitter:
                     ("ptr", f.gep(a, at, "float")),
                     ("i64", lda),
                     ("ptr", b),
-                    ("i64", str(W * 2)),
+                    ("i64", str(W * width)),
                     ("i64", pitch),
                     ("ptr", c),
                     ("i64", ldc),

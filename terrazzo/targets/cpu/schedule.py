@@ -326,7 +326,7 @@ class Scheduler:
             if isinstance(fmt, Format) and fmt.layout == "p16":
                 low_bit = isinstance(a_dtype, DType) and fmt.group > 1
                 return OperandB("p16", self.buf((k, n), "panels", "w") if low_bit else None, core)
-        if isinstance(core, Load) and self.kernel.param(core.param).dtype in _HALF:
+        if isinstance(core, Load) and self.kernel.param(core.param).dtype in (f32, *_HALF):
             p = paged(self.graph, core)
             if p is not None and p.page == 16:
                 lane = unit_axis(self.graph, core)
