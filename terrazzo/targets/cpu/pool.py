@@ -24,15 +24,16 @@ import numpy as np
 
 from terrazzo.errors import OptionError, PlatformError
 from terrazzo.targets.cpu import jit, objcache
-from terrazzo.targets.cpu.pool_ir import MAILBOXES, STRIDE, pool_ir
+from terrazzo.targets.cpu.pool_ir import HABITS, MAILBOXES, STRIDE, pool_ir
 
 MAX_THREADS = 256
 DONE, CANCELLED, FAULT = 0, 1, 2
 FAULT_NONFINITE, FAULT_BOUNDS = 1, 2
 
-# A barrier waits for the others' share of one phase, an idle worker for the caller's next program
-# (sampling and printing a token take some 100 µs). Past that, sleeping gives the core to whoever is
-# keeping us waiting; a wake-up costs 5 to 50 µs.
+# The most a thread spins: at a barrier, waiting for the others' share of one phase; as an idle
+# worker, for the caller's next program (sampling and printing a token take some 100 µs). Past that,
+# sleeping gives the core to whoever keeps us waiting; a wake-up costs 5 to 50 µs. Threads learn to
+# spin less where it is in vain (pool_ir.py).
 BARRIER_SPIN_US = 50.0
 IDLE_SPIN_US = 500.0
 CROWDED_SPIN_US = 1.0  # more threads than cores: the one we wait for may need ours
@@ -135,6 +136,9 @@ class Pool:
         """The state of a pool without workers; what a forked child starts from."""
         self._memory = private_memory(MAILBOXES + STRIDE * MAX_THREADS)
         self._address = self._memory.ctypes.data
+        habits = self._memory[HABITS:].view(np.int64)
+        for habit in (habits, habits[2:]):
+            habit[:: STRIDE // 8] = 1 << 40  # at first every spin goes to its limit
         self._handles: list[ctypes.c_ulong] = []
         self._started = 1
         self._lock = threading.Lock()
