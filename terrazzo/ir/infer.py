@@ -12,10 +12,6 @@ FLOAT_UNARY = ("exp", "exp2", "log", "log2", "sqrt", "rsqrt", "tanh", "erf", "si
                "floor", "round")  # fmt: skip
 BITWISE = ("and", "or", "xor")
 INT_BINARY = ("floordiv", "mod", "shl", "shr")
-OPS = frozenset(
-    {*UNARY, *BINARY, *COMPARE, *LEAVES, "where", "fma", "cast", "bitcast", "reduce", "dot",
-     "dot_acc", "quantize"}
-)  # fmt: skip
 
 
 def broadcast(args: tuple[Value, ...]) -> tuple[str, ...]:
