@@ -1,8 +1,8 @@
 """From logits to a token: penalties, temperature, top-k, top-p and min-p, and a reproducible draw.
 
 Thresholds are found exactly and without sorting: the value sought is built bit by bit from the top,
-in an integer form whose order is that of the floats. Ties with a threshold are kept, so the
-candidates never depend on the order of the vocabulary. Rows are independent: a sequence's token is
+as its place among all floats in order. Ties with a threshold are kept, so the candidates never
+depend on the order of the vocabulary. Rows are independent: a sequence's token is
 the same in any batch.
 """
 
@@ -20,10 +20,9 @@ COLD = 1e-6  # temperatures up to this take the most likely token
 LEAST = 2.0**-126  # smaller weights (relative to the most likely token's) are never drawn
 
 
-def ordered(x: Any) -> Any:
-    """f32 to u32 with the same order; -0 and +0 are equal, NaN is out of place."""
-    bits = tz.bitcast(x + 0.0, tz.u32)
-    return tz.where(bits >= 0x80000000, ~bits, bits | 0x80000000)
+def nth(order: Any) -> Any:
+    """The f32 at place `order` (u32) among all f32 in ascending order; NaN at the ends."""
+    return tz.bitcast(tz.where(order >= 0x80000000, order ^ 0x80000000, ~order), tz.f32)
 
 
 @tz.kernel(aliases=[("out", "x")])
@@ -96,38 +95,36 @@ def candidates(
         t, k, p = tz.load(temperature[s]), tz.load(top_k[s]), tz.load(top_p[s])
         hot = t > COLD
 
-        # The largest `cut` that at least k logits reach; all of its 32 bits, or none if there is no
-        # k.
-        cut = tz.full(0, dtype=tz.u32)
+        # The largest place that at least k logits reach: its 32 bits, or none if there is no k.
+        place = tz.full(0, dtype=tz.u32)
         for b in tz.loop(tz.where(hot & (k > 0) & (k < vocab), 32, 0)):
-            trial = cut | (tz.full(0x80000000, dtype=tz.u32) >> b.to(tz.u32))
-            reach = tz.full(0, dtype=tz.i32)
+            trial = place | (tz.full(0x80000000, dtype=tz.u32) >> b.to(tz.u32))
+            limit, reach = nth(trial), tz.full(0, dtype=tz.i32)
             for j in tz.loop(vocab, step=BLOCK):
-                x = tz.load(logits[s, j], space=tz.UB)
-                reach += tz.sum((ordered(x) >= trial).to(tz.i32), axis=j)
-            cut = tz.where(reach >= k, trial, cut)
+                reach += tz.sum((tz.load(logits[s, j], space=tz.UB) >= limit).to(tz.i32), axis=j)
+            place = tz.where(reach >= k, trial, place)
+        limit = tz.where(place >= 0x00800000, nth(place), float("-inf"))  # NaN lies below -inf
 
         heat = tz.where(hot, 1.0 / t, 0.0)
         total = tz.full(0.0)
         for j in tz.loop(vocab, step=BLOCK):
             x = tz.load(logits[s, j], space=tz.UB)
-            e = tz.where(ordered(x) >= cut, tz.exp((x - best) * heat), 0.0)
+            e = tz.where(x >= limit, tz.exp((x - best) * heat), 0.0)
             e = tz.where(hot, e, (tz.index(j) == first).to(tz.f32))
             weight[s, j] = e
             total += tz.sum(e, axis=j)
 
-        # The largest `cut` that weights of enough sum reach. They are in [0, 1]: bits up to
-        # 0x3F800000.
-        cut = tz.full(0, dtype=tz.u32)
+        # The largest bound that weights of enough sum reach, in [0, 1]: bits up to 0x3F800000.
+        place = tz.full(0, dtype=tz.u32)
         for b in tz.loop(tz.where(hot & (p < 1.0), 30, 0)):
-            trial = cut | (tz.full(0x20000000, dtype=tz.u32) >> b.to(tz.u32))
-            mass = tz.full(0.0)
+            trial = place | (tz.full(0x20000000, dtype=tz.u32) >> b.to(tz.u32))
+            limit, mass = tz.bitcast(trial, tz.f32), tz.full(0.0)
             for j in tz.loop(vocab, step=BLOCK):
                 e = tz.load(weight[s, j], space=tz.UB)
-                mass += tz.sum(tz.where(tz.bitcast(e, tz.u32) >= trial, e, 0.0), axis=j)
-            cut = tz.where(mass >= p * total, trial, cut)
+                mass += tz.sum(tz.where(e >= limit, e, 0.0), axis=j)
+            place = tz.where(mass >= p * total, trial, place)
 
-        bound = tz.maximum(tz.maximum(tz.bitcast(cut, tz.f32), min_p[s]), LEAST)
+        bound = tz.maximum(tz.maximum(tz.bitcast(place, tz.f32), min_p[s]), LEAST)
         bound = tz.minimum(bound, 1.0)
         for j in tz.loop(vocab, step=BLOCK):
             e = tz.load(weight[s, j], space=tz.UB)
@@ -140,7 +137,7 @@ def draw(
     seed: tz.gm[tz.u32, seqs, two],
     position: tz.gm[tz.i32, seqs],
     out: tz.gm[tz.i32, seqs],
-    BLOCK: tz.const = 512,
+    BLOCK: tz.const = 128,
 ):
     """out = a token with probability weight / Σ weight, by Gumbel-max (Maddison et al., 2014).
 
