@@ -91,10 +91,8 @@ class DotEmitter:
             self.call_f32("f32", [*head, *b, ("ptr", c), ("i64", ldc), *tail])
         elif s.b.kind == "p16" and s.b.load is not None:
             self.dot_weights(s, head, c, ldc, tail, n, k)
-        elif s.b.kind == "paged_k":
-            self.dot_paged_k(s, head, c, ldc, rows, n, k, first)
         else:
-            self.dot_paged_v(s, a, lda, c, ldc, rows, n, k, first)
+            self.dot_paged(s, head, [("ptr", c), ("i64", ldc)], tail)
 
     def call_f32(self, b_dtype: str, args: list[tuple[str, str]]) -> None:
         self.f.call("void", self.use(micro.dot_f32(self.isa, DTYPES[b_dtype])), args)
@@ -150,11 +148,16 @@ class DotEmitter:
         f = self.f
         p, row, dim = self.a8_base(load, m, k)
         k0 = self.fr.start(k)
-        groups = f.op(f"lshr i64 {k0}, 5") if k0 != "0" else "0"
-        q = f.gep(p, k0)
-        scale = f.add(f.sub(dim, k0), f.mul(groups, 4))
-        total = f.add(scale, f.mul(f.op(f"lshr i64 {dim}, 5"), 4))
-        return q, row, scale, total
+        scale, total = self.a8_planes(dim, k0)
+        return f.gep(p, k0), row, f.sub(scale, k0), f.sub(total, k0)
+
+    def a8_planes(self, dim: str, k0: str) -> tuple[str, str]:
+        """Byte offsets in an a8 row of `dim` values of the scale and of the sum at k0, a multiple
+        of 32: after the values, 4 bytes for every 16 and then for every 32 of them."""
+        f = self.f
+        eighth = f.op(f"lshr i64 {k0}, 3") if k0 != "0" else "0"
+        end = f.add(dim, f.op(f"lshr i64 {dim}, 2"))
+        return f.add(dim, f.mul(eighth, 2)), f.add(end, eighth)
 
     def a8_base(self, s: Load | Store, m: tuple[str, ...], k: str) -> tuple[str, str, str]:
         """(pointer to the row's first byte, bytes between rows of axis m, extent of the innermost
@@ -196,99 +199,40 @@ class DotEmitter:
         self.call_f32("f32", [*head, *b, ("ptr", c), ("i64", ldc), *tail])
 
     # -- pages ----------------------------------------------------------------------------------
-    def page_pointer(
-        self, load: Load, axis: str, number: str, skip: tuple[str, ...]
-    ) -> tuple[str, dict[str, str]]:
-        """Pointer to page `number` (counted from the block's first) of a paged load, at lane 0."""
-        f = self.f
-        p = paged(self.graph, load)
-        if p is None:
-            raise KernelError("internal: not a paged load")
-        offset, strides = self.base(load, skip)
-        table_base, _ = self.base(p.table, ())
-        first = f.op(f"sdiv i64 {self.fr.start(axis)}, {p.page}")
-        entry = f.add(table_base, f.add(first, number))
-        at = f.gep(self.fr.pointer(p.table.param), entry, "i32")
-        page = f.wide(f.load("i32", at, 4))
-        offset = f.add(offset, f.mul(page, self.fr.stride(load.param, p.table_dim)))
-        t = element_type(self.fr.kernel.param(load.param).dtype)
-        return f.gep(self.fr.pointer(load.param), offset, t), strides
-
-    def dot_paged_k(
+    def dot_paged(
         self,
         s: Dot,
-        head: list[tuple[str, str]],
-        c: str,
-        ldc: str,
-        rows: str,
-        n: str,
-        k: str,
-        first: str,
+        a: list[tuple[str, str]],
+        c: list[tuple[str, str]],
+        tail: list[tuple[str, str]],
     ) -> None:
-        """Keys: a page is one panel, d x 16 tokens."""
+        """Pages of a cache read in place, by a list of their addresses. Keys (d x 16 tokens): a
+        page is a panel. Values (16 tokens x d): a page is 16 k-rows of all panels."""
         f, load = self.f, s.b.load
-        if load is None:
+        p = paged(self.graph, load) if load is not None else None
+        if load is None or p is None or s.b.buf is None:
             raise KernelError("internal: pages without a load")
-        name = str(self.fr.kernel.param(load.param).dtype)
+        keys = s.b.kind == "paged_k"
+        dtype = DTYPES[str(self.fr.kernel.param(load.param).dtype)]
+        tokens, inner = (s.n, s.k) if keys else (s.k, s.n)
+        offset, strides = self.base(load, (inner,))
+        base = f.gep(self.fr.pointer(load.param), offset, element_type(dtype))
+        table, _ = self.base(p.table, ())
+        table = f.add(table, f.op(f"sdiv i64 {self.fr.start(tokens)}, {p.page}"))
+        numbers = f.gep(self.fr.pointer(p.table.param), table, "i32")
+        step = f.mul(self.fr.stride(load.param, p.table_dim), dtype.bytes)
+        addresses = self.fr.addresses[s.b.buf.name]
 
-        def one(page: str) -> None:
-            p, strides = self.page_pointer(load, s.n, page, (s.k,))
-            at = f.mul(page, W)
-            left = f.min(f.sub(n, at), W)
-            self.call_f32(
-                name,
-                [
-                    *head,
-                    ("ptr", p),
-                    ("i64", "0"),
-                    ("i64", strides[s.k]),
-                    ("ptr", f.gep(c, at, "float")),
-                    ("i64", ldc),
-                    ("i64", rows),
-                    ("i64", left),
-                    ("i64", k),
-                    ("i1", first),
-                ],
-            )
+        def one(n: str) -> None:
+            page = f.wide(f.load("i32", f.gep(numbers, n, "i32"), 4))
+            f.store("ptr", f.gep(base, f.mul(page, step)), f.gep(addresses, n, "ptr"), 8)
 
-        self.fr.loop(0, f.op(f"lshr i64 {f.add(n, W - 1)}, 4"), one)
-
-    def dot_paged_v(self, s: Dot, a: str, lda: str, c: str, ldc: str, rows: str, n: str, k: str,
-                    first: str) -> None:  # fmt: skip
-        """Values: a page is 16 k-rows of d; products of the pages follow each other in c."""
-        f, load = self.f, s.b.load
-        if load is None:
-            raise KernelError("internal: pages without a load")
-        p = paged(self.graph, load)
-        if p is None:
-            raise KernelError("internal: not a paged load")
-        name = str(self.fr.kernel.param(load.param).dtype)
-        width = DTYPES[name].bytes
-        pitch = self.fr.stride(load.param, p.lane_dim)
-
-        def one(page: str) -> None:
-            b, _strides = self.page_pointer(load, s.k, page, (s.n,))
-            at = f.mul(page, W)
-            left = f.min(f.sub(k, at), W)
-            start = f.op(f"and i1 {f.op(f'icmp eq i64 {page}, 0')}, {first}")
-            self.call_f32(
-                name,
-                [
-                    ("ptr", f.gep(a, at, "float")),
-                    ("i64", lda),
-                    ("ptr", b),
-                    ("i64", str(W * width)),
-                    ("i64", pitch),
-                    ("ptr", c),
-                    ("i64", ldc),
-                    ("i64", rows),
-                    ("i64", n),
-                    ("i64", left),
-                    ("i1", start),
-                ],
-            )
-
-        self.fr.loop(0, f.op(f"lshr i64 {f.add(k, W - 1)}, 4"), one)
+        count = f.op(f"lshr i64 {f.add(self.fr.extent(tokens), W - 1)}, 4")
+        self.fr.loop(0, count, one)
+        row = strides[inner] if keys else self.fr.stride(load.param, p.lane_dim)
+        b = [("ptr", addresses), ("i64", str(W * dtype.bytes)), ("i64", row)]
+        piece = micro.dot_f32(self.isa, dtype, "n" if keys else "k")
+        f.call("void", self.use(piece), [*a, *b, *c, *tail])
 
     # -- packing and packed tensors
     # -----------------------------------------------------------------
@@ -333,14 +277,12 @@ class DotEmitter:
         col = r.buf.axes[-1]
         p, _, dim = self.a8_base(s, (), col)
         k0, n = self.fr.start(col), self.fr.extent(col)
-        groups = f.op(f"lshr i64 {k0}, 5") if k0 != "0" else "0"
-        scale = f.gep(p, f.add(dim, f.mul(groups, 4)))
-        total = f.gep(scale, f.mul(f.op(f"lshr i64 {dim}, 5"), 4))
+        scale, total = self.a8_planes(dim, k0)
         args = [
             ("ptr", self.fr.row_of(r.buf)),
             ("ptr", f.gep(p, k0)),
-            ("ptr", scale),
-            ("ptr", total),
+            ("ptr", f.gep(p, scale)),
+            ("ptr", f.gep(p, total)),
             ("i64", n),
         ]
         f.call("void", self.use(micro.quantize_a8(self.isa)), args)

@@ -6,6 +6,8 @@ so a row's result never depends on its neighbours. Non-goals: packing, blocking 
 
 from __future__ import annotations
 
+from typing import Literal
+
 from terrazzo.ir.types import DType
 from terrazzo.targets.cpu.builder import Function
 from terrazzo.targets.cpu.isa import Isa
@@ -21,11 +23,12 @@ from terrazzo.targets.cpu.micro_base import (
 )
 
 UNROLL = 4
+Pages = Literal["", "n", "k"]
 _ARGS = [("ptr", "a"), ("i64", "lda"), ("ptr", "b"), ("i64", "panel"), ("i64", "ldb"),
          ("ptr", "c"), ("i64", "ldc")]  # fmt: skip
 
 
-def dot_f32(isa: Isa, b_dtype: DType) -> Micro:
+def dot_f32(isa: Isa, b_dtype: DType, pages: Pages = "") -> Micro:
     """void (ptr a, i64 lda, ptr b, i64 panel, i64 ldb, ptr c, i64 ldc, i64 M, i64 N, i64 K, i1
     first)
 
@@ -34,66 +37,92 @@ def dot_f32(isa: Isa, b_dtype: DType) -> Micro:
     elements of `b_dtype` (f32, f16 or bf16; aligned to its element). c: f32, row i at
     c + 4 * i * ldc; columns up to up16(N) are written. K may be 0. Reads no A row past M and no
     panel past N.
+
+    With pages, b is an array of pointers. "n": one a panel (`panel` is not used). "k": one every 16
+    k-rows; panel p of rows 16q.. lies at b[q] + p * panel.
     """
-    symbol = f"dot_f32_{b_dtype.name}_{isa.name}"
-    tiles = {t: _tile(isa, b_dtype, symbol, *t) for t in widths(isa.f32_tiles)}
+    symbol = f"dot_f32_{b_dtype.name}_{isa.name}" + (f"_pages_{pages}" if pages else "")
+    tiles = {t: _tile(isa, b_dtype, symbol, pages, *t) for t in widths(isa.f32_tiles)}
     f = Function(symbol, [*_ARGS, ("i64", "M"), ("i64", "N"), ("i64", "K"), ("i1", "first")],
                  linkage="internal")  # fmt: skip
 
     def call(f: Function, rows: int, wide: int, i: str, p: str) -> None:
-        a = f.gep("%a", f.mul(i, "%lda"), "float")
-        b = f.gep("%b", f.mul(p, "%panel"))
-        c = f.gep("%c", f.add(f.mul(i, "%ldc"), f.mul(p, 16)), "float")
-        f.call("void", tiles[rows, wide].name,
-               [("ptr", a), ("i64", "%lda"), ("ptr", b), ("i64", "%panel"), ("i64", "%ldb"), ("ptr",
-               c),
-                ("i64", "%ldc"), ("i64", "%K"), ("i1", "%first")])  # fmt: skip
+        at = {"": f.mul(p, "%panel"), "n": f.mul(p, 8), "k": "0"}[pages]
+        given = [
+            ("ptr", f.gep("%a", f.mul(i, "%lda"), "float")),
+            ("i64", "%lda"),
+            ("ptr", f.gep("%b", at)),
+            ("i64", "%panel"),
+            ("i64", "%ldb"),
+            ("ptr", f.gep("%c", f.add(f.mul(i, "%ldc"), f.mul(p, 16)), "float")),
+            ("i64", "%ldc"),
+            ("i64", "%K"),
+            ("i64", f.mul(p, "%panel") if pages == "k" else "0"),
+            ("i1", "%first"),
+        ]
+        f.call("void", tiles[rows, wide].name, given)
 
     cover(f, isa.f32_tiles, call)
     f.put("ret void")
     return finish([*tiles.values(), f])
 
 
-def _tile(isa: Isa, dtype: DType, symbol: str, rows: int, wide: int) -> Function:
-    """One register tile: rows x (wide panels), the whole K."""
+def _tile(isa: Isa, dtype: DType, symbol: str, pages: Pages, rows: int, wide: int) -> Function:
+    """One register tile: rows x (wide panels), the whole K. %skip: bytes from a page to the tile's
+    first panel."""
     lanes, parts = isa.lanes, 16 // isa.lanes
     v = f"<{lanes} x float>"
-    f = Function(
-        f"{symbol}_{rows}x{wide}", [*_ARGS, ("i64", "K"), ("i1", "first")], linkage="internal"
-    )
+    args = [*_ARGS, ("i64", "K"), ("i64", "skip"), ("i1", "first")]
+    f = Function(f"{symbol}_{rows}x{wide}", args, linkage="internal")
     a = [f.gep("%a", f.mul("%lda", i), "float") for i in range(rows)]
-    b = [f.gep("%b", f.mul("%panel", j)) for j in range(wide)]
     c = [f.gep("%c", f.mul("%ldc", i), "float") for i in range(rows)]
     columns = [(j, p) for j in range(wide) for p in range(parts)]
     at = {
         (i, j, p): f.gep(c[i], 16 * j + lanes * p, "float") for i in range(rows) for j, p in columns
     }
-    start = [(v, start_value(f, lanes, q)) for q in at.values()]
+    start = [start_value(f, lanes, q) for q in at.values()]
 
-    def body(steps: int):
-        def run(k: str, carried: list[str]) -> list[str]:
-            acc = dict(zip(at, carried, strict=True))
-            for u in range(steps):
-                row = f.mul(f.add(k, u), f"%{'ldb'}")
-                size = dtype.bytes
-                bv = {
-                    (j, p): _columns(
-                        f, isa, dtype, f.gep(f.gep(b[j], f.mul(row, size)), lanes * p * size)
-                    )
-                    for j, p in columns
-                }
-                for i in range(rows):
-                    one = f.load("float", f.gep(f.gep(a[i], k, "float"), u, "float"), 4)
-                    av = splat(f, lanes, "float", one)
-                    for j, p in columns:
-                        acc[i, j, p] = fma(f, lanes, av, bv[j, p], acc[i, j, p])
-            return list(acc.values())
+    def chain(k0: str, count: str, b: list[str], carried: list[str]) -> list[str]:
+        """`count` steps from k0 on; b points at its row of each panel."""
 
-        return run
+        def steps(unroll: int):
+            def run(k: str, carried: list[str]) -> list[str]:
+                acc = dict(zip(at, carried, strict=True))
+                for u in range(unroll):
+                    row = f.mul(f.mul(f.add(k, u), "%ldb"), dtype.bytes)
+                    bv = {
+                        (j, p): _columns(
+                            f, isa, dtype, f.gep(f.gep(b[j], row), lanes * p * dtype.bytes)
+                        )
+                        for j, p in columns
+                    }
+                    for i in range(rows):
+                        x = f.gep(f.gep(a[i], f.add(k0, k), "float"), u, "float")
+                        av = splat(f, lanes, "float", f.load("float", x, 4))
+                        for j, p in columns:
+                            acc[i, j, p] = fma(f, lanes, av, bv[j, p], acc[i, j, p])
+                return list(acc.values())
 
-    whole = f.op(f"and i64 %K, {-UNROLL}")
-    done = f.loop("0", whole, UNROLL, start, body(UNROLL))
-    done = f.loop(whole, "%K", 1, [(v, x) for x in done], body(1))
+            return run
+
+        whole = f.op(f"and i64 {count}, {-UNROLL}")
+        done = f.loop("0", whole, UNROLL, [(v, x) for x in carried], steps(UNROLL))
+        return f.loop(whole, count, 1, [(v, x) for x in done], steps(1))
+
+    if pages == "k":
+
+        def page(k: str, carried: list[str]) -> list[str]:
+            first = f.load("ptr", f.gep("%b", f.op(f"lshr i64 {k}, 1")), 8)  # 8 bytes every 16 rows
+            b = [f.gep(f.gep(first, "%skip"), f.mul("%panel", j)) for j in range(wide)]
+            return chain(k, f.min(f.sub("%K", k), 16), b, carried)
+
+        done = f.loop("0", "%K", 16, [(v, x) for x in start], page)
+    else:
+        if pages == "n":
+            b = [f.load("ptr", f.gep("%b", 8 * j), 8) for j in range(wide)]
+        else:
+            b = [f.gep("%b", f.mul("%panel", j)) for j in range(wide)]
+        done = chain("0", "%K", b, start)
     for q, x in zip(at.values(), done, strict=True):
         f.store(v, x, q, 4)
     f.put("ret void")

@@ -331,9 +331,9 @@ class Scheduler:
             if p is not None and p.page == 16:
                 lane = unit_axis(self.graph, core)
                 if p.axis == n and lane == n and p.lane_dim == len(core.index) - 1:
-                    return OperandB("paged_k", None, core, p.page)
+                    return OperandB("paged_k", self.buf((n,), "row", "p"), core, p.page)
                 if p.axis == k and lane == n and p.lane_dim == len(core.index) - 2:
-                    return OperandB("paged_v", None, core, p.page)
+                    return OperandB("paged_v", self.buf((k,), "row", "p"), core, p.page)
         b = self.buf((k, n), "panels", "w")
         self.pending.append(Root("pack", v, b))
         return OperandB("panels", b)
