@@ -30,6 +30,7 @@ from terrazzo.targets.cpu.nest import (
 from terrazzo.targets.cpu.schedule import schedule
 
 UNROLL = 4
+FEW = 4  # units a thread up to which they are dealt out in advance
 STATIC_CHUNKS = 8  # a column loop of at most this many known chunks is written out
 
 
@@ -124,31 +125,51 @@ class PhaseEmitter:
                     self.fr.extents[v.name] = f.min(size, f.sub(span, begin))
             self.body(self.phase.body)
 
-        if self.phase.dynamic:
-            self.take_turns(total, unit)
-            return
         tid = f.wide("%tid")
         first = f.op(f"sdiv i64 {f.mul(total, tid)}, {threads}")
         last = f.op(f"sdiv i64 {f.mul(total, f.add(tid, 1))}, {threads}")
-        f.loop(first, last, 1, [], lambda u, _: self.scoped(lambda: unit(u)))
+        if self.phase.dynamic:
+            self.take_turns(total, first, last, unit)
+        else:
+            f.loop(first, last, 1, [], lambda u, _: self.scoped(lambda: unit(u)))
 
     @staticmethod
     def _widest(g: Loop) -> LoopVar:
         """The variable to cut for balance: the last one with a step (the columns of a product)."""
         return [v for v in g.vars if v.step is not None][-1]
 
-    def take_turns(self, total: str, unit: Callable[[str], None]) -> None:
-        """Units from a shared counter, last first: causal attention's later blocks are the heavier
-        ones."""
+    def take_turns(self, total: str, first: str, last: str, unit: Callable[[str], None]) -> None:
+        """Many units come from a shared counter, last first: causal attention's later blocks are the
+        heavier ones. Few units have fixed threads: a sequence that decodes stays where its keys and
+        values are cached."""
         f = self.f
-        head, inside, out = f.fresh("take"), f.fresh("unit"), f.fresh("none")
-        counter = f.gep("%table", 3, "i64")
+        head, shared, mine = f.fresh("take"), f.fresh("shared"), f.fresh("mine")
+        inside, done, out = f.fresh("unit"), f.fresh("check"), f.fresh("none")
+        many = f.op(f"icmp sgt i64 {total}, {f.mul(f.wide('%threads'), FEW)}")
+        begin, at, after = f.current, "%" + f.fresh("i"), "%" + f.fresh("n")
         f.put(f"br label %{head}")
         f.label(head)
-        u = f.op(f"atomicrmw add ptr {counter}, i64 1 monotonic")
-        f.put(f"br i1 {f.op(f'icmp slt i64 {u}, {total}')}, label %{inside}, label %{out}")
+        phi = len(f.lines)
+        f.put("")
+        f.put(f"br i1 {many}, label %{shared}, label %{mine}")
+        f.label(shared)
+        counter = f.gep("%table", 3, "i64")
+        ticket = f.op(f"atomicrmw add ptr {counter}, i64 1 monotonic")
+        taken = f.sub(f.add(total, -1), ticket)
+        f.put(f"br label %{done}")
+        f.label(mine)
+        f.put(f"br label %{done}")
+        f.label(done)
+        u = f.op(f"phi i64 [ {taken}, %{shared} ], [ {at}, %{mine} ]")
+        more = f.op(
+            f"select i1 {many}, i1 {f.op(f'icmp sge i64 {u}, 0')}, "
+            f"i1 {f.op(f'icmp slt i64 {u}, {last}')}"
+        )
+        f.put(f"br i1 {more}, label %{inside}, label %{out}")
         f.label(inside)
-        self.scoped(lambda: unit(f.sub(f.add(total, -1), u)))
+        self.scoped(lambda: unit(u))
+        f.put(f"{after} = add nsw i64 {at}, 1")
+        f.lines[phi] = f"  {at} = phi i64 [ {first}, %{begin} ], [ {after}, %{f.current} ]"
         f.put(f"br label %{head}")
         f.label(out)
 
