@@ -1,20 +1,17 @@
-"""The tile IR: a kernel is parameters, axes and a block of statements; statements are the
-dataclasses here.
+"""The tile IR: a kernel is parameters, axes and a block of statements, the dataclasses here.
 
 Semantics (the reference target is the living definition; `ir/README.md` has the grammar):
-* Values are SSA. Elementwise ops broadcast by axis NAME: the result's axes are the first
-argument's, then
-  those of later arguments that are new, in order. Element types must agree; casts are explicit.
-* Integer index values (`dim`, `start`, `extent`, `index`, loop variables) are i32; addresses are
-i64.
+
+* Values are SSA. Elementwise ops broadcast by axis NAME: the result has the axes of its arguments in
+  order of first appearance. Element types must agree; casts are explicit. `where` takes the values'
+  axes first, then the condition's.
+* Integer index values (`dim`, `start`, `extent`, `index`, loop variables) are i32; addresses are i64.
 * `dot(a, b)` contracts over every axis the two share (at least one); result axes: a's others, then
-b's
-  others; dtype f32 (i32 for i8 x i8). Order of the sum over k is fixed per target and depends on k
-  only.
+  b's others; dtype f32 (i32 for i8 x i8). The order of the sum over k is fixed per target and depends
+  on k only.
 * `reduce` drops its axis. Sums are f32 (floats) or i32; `argmax` yields the lowest i32 index of the
-maximum.
-* A grid's blocks may run in any order and in parallel; consecutive top-level grids are phases with
-a
+  maximum.
+* A grid's blocks may run in any order and in parallel; consecutive top-level grids are phases with a
   barrier between. A loop runs in order and carries values.
 """
 
