@@ -2,17 +2,17 @@
 
 Semantics (the reference target is the living definition; `ir/README.md` has the grammar):
 
-* Values are SSA. Elementwise ops broadcast by axis NAME: the result has the axes of its arguments in
-  order of first appearance. Element types must agree; casts are explicit. `where` takes the values'
+* Values are SSA. Elementwise ops broadcast by axis NAME: the result has the arguments' axes in the
+  order they first appear. Element types must agree; casts are explicit. `where` takes the values'
   axes first, then the condition's.
-* Integer index values (`dim`, `start`, `extent`, `index`, loop variables) are i32; addresses are i64.
+* Index values (`dim`, `start`, `extent`, `index`, loop variables) are i32; addresses are i64.
 * `dot(a, b)` contracts over every axis the two share (at least one); result axes: a's others, then
-  b's others; dtype f32 (i32 for i8 x i8). The order of the sum over k is fixed per target and depends
-  on k only.
+  b's others; dtype f32 (i32 for i8 x i8). The order of the sum over k is fixed per target, by k
+  alone.
 * `reduce` drops its axis. Sums are f32 (floats) or i32; `argmax` yields the lowest i32 index of the
   maximum.
-* A grid's blocks may run in any order and in parallel; consecutive top-level grids are phases with a
-  barrier between. A loop runs in order and carries values.
+* A grid's blocks may run in any order and in parallel; consecutive top-level grids are phases, a
+  barrier between them. A loop runs in order and carries values.
 """
 
 from __future__ import annotations
