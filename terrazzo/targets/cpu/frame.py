@@ -114,12 +114,13 @@ class Frame:
     def loop(self, start: str | int, end: str | int, body: Callable[[str], None]) -> None:
         """A counted loop with a memo scope of its own."""
 
-        def scoped(iv: str, _: list[str]) -> None:
-            self.scopes.append({})
-            body(iv)
-            self.scopes.pop()
+        self.f.loop(start, end, 1, [], lambda iv, _: self.scoped(lambda: body(iv)))
 
-        self.f.loop(start, end, 1, [], scoped)
+    def scoped(self, body: Callable[[], None]) -> None:
+        """Run `body` with a memo scope of its own."""
+        self.scopes.append({})
+        body()
+        self.scopes.pop()
 
     # -- scratch --------------------------------------------------------------------------------
     def pitch(self, b: Buf) -> str:

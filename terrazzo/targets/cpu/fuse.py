@@ -1,0 +1,282 @@
+"""Fusing of roots into nests: which loops produce the values that get memory.
+
+Roots that are pending together and have the same row axes share one row loop; inside it, one column
+loop per level of reductions. Expensive values wanted by two column loops go through a row buffer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from terrazzo.errors import KernelError
+from terrazzo.ir.graph import Graph, index_axes, index_values, walk
+from terrazzo.ir.ops import Kernel, Load, Loop, Op, Stmt, Store
+from terrazzo.ir.types import Format, Value
+from terrazzo.targets.cpu.access import unit_axis
+from terrazzo.targets.cpu.nest import Buf, Level, Nest, NestStmt, Root
+from terrazzo.targets.cpu.vecmath import EXPENSIVE
+
+
+class NestBuilder:
+    """The memory plan so far (`mat`: values with a buffer now) and the fusing of roots into
+    nests."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+        self.graph = Graph(kernel)
+        self.bufs: list[Buf] = []
+        self.placed: dict[int, Buf] = {}
+        self.mat: dict[int, Buf] = {}
+        self.out: list[NestStmt] = []
+        self.pending: list[Root] = []
+        self.trip: set[int] = set()  # carry variables whose first trip starts from zero
+        self._users = self._find_users()
+
+    # -- small helpers --------------------------------------------------------------------------
+    def _find_users(self) -> dict[int, list[object]]:
+        users: dict[int, list[object]] = {}
+        for s in walk(self.kernel.body):
+            if isinstance(s, Loop):
+                for c in s.carries:
+                    users.setdefault(c.init.id, []).append(c)
+                    users.setdefault(c.next.id, []).append(c)
+                continue
+            args = s.args if isinstance(s, Op) else index_values(s)
+            for v in (*args, *((s.value,) if isinstance(s, Store) else ())):
+                users.setdefault(v.id, []).append(s)
+        return users
+
+    def buf(self, axes: Iterable[str], kind: str = "tile", name: str = "") -> Buf:
+        b = Buf(f"{name or 'b'}{len(self.bufs)}", tuple(axes), kind)  # type: ignore[arg-type]
+        self.bufs.append(b)
+        return b
+
+    def place(self, v: Value, b: Buf) -> None:
+        self.mat[v.id] = b
+        self.placed[v.id] = b
+
+    def fail(self, what: str, stmt: Stmt, remedy: str = "") -> KernelError:
+        loc = getattr(stmt, "loc", None)
+        if loc is None:
+            return KernelError(what, remedy)
+        caret = " " * loc.col + "^" * max(1, loc.end_col - loc.col)
+        return KernelError(
+            what, remedy, where=f"{loc.file}:{loc.line}:{loc.col + 1}", source=loc.text, caret=caret
+        )
+
+    def reaches(
+        self, roots: Iterable[Value], want: str, seen: set[int] | None = None
+    ) -> list[Value]:
+        """Virtual values with op `want` that evaluating `roots` would need, inner ones not
+        searched."""
+        out: dict[int, Value] = {}
+        seen = set() if seen is None else seen
+        stack = list(roots)
+        while stack:
+            v = stack.pop(0)
+            if v.id in seen or v.id in self.mat:
+                continue
+            seen.add(v.id)
+            op = self.graph.op(v)
+            if op is not None and op.op == want:
+                out[v.id] = v
+                continue
+            stack += self.graph.args(v)
+        return list(out.values())
+
+    def closure(self, v: Value) -> set[int]:
+        """Ids of the virtual values (and the leaves they end in) that evaluating v touches."""
+        seen: set[int] = set()
+        stack = [v]
+        while stack:
+            x = stack.pop()
+            if x.id in seen:
+                continue
+            seen.add(x.id)
+            if x.id not in self.mat or x.id == v.id:
+                stack += self.graph.args(x)
+        return seen
+
+    def loads(self, v: Value, axis: str) -> list[Load]:
+        """Loads with that axis under v."""
+        found = (self.graph.defs[i] for i in self.closure(v))
+        return [d for d in found if isinstance(d, Load) and axis in d.result.axes]
+
+    def decodes(self, v: Value) -> list[Value]:
+        """Casts of packed loads that evaluating v would need: each row is decoded as a whole
+        first."""
+        out: list[Value] = []
+        for i in sorted(self.closure(v)):
+            d = self.graph.defs[i]
+            if isinstance(d, Op) and d.op == "cast" and i not in self.mat:
+                fmt = d.args[0].dtype
+                if isinstance(fmt, Format) and fmt.name != "a8":
+                    out.append(d.result)
+        return out
+
+    # -- nests ----------------------------------------------------------------------------------
+    def shape(self, r: Root) -> tuple[tuple[str, ...], str | None]:
+        """(row axes, column axis) of a root."""
+        if r.kind == "reduce":
+            op = self.graph.op(r.value)
+            if op is None:
+                raise KernelError("a reduction was lost")
+            return r.value.axes, str(op.attr("axis"))
+        if r.kind in ("store", "quantize") and r.store is not None:
+            axes = index_axes(r.store)
+            unit = unit_axis(self.graph, r.store)
+            if unit is None:
+                inner = [a for a in r.value.axes if a in axes]
+                unit = inner[-1] if inner else (axes[-1] if axes else None)
+            col = unit
+        elif r.buf is not None:
+            axes = r.buf.axes
+            col = axes[-1] if axes else None
+            if r.kind == "pack":
+                k, n = axes
+                along_k = any(unit_axis(self.graph, x) == k for x in self.loads(r.value, n))
+                return ((n,), k) if along_k else ((k,), n)
+        else:
+            raise KernelError("a root without a place")
+        if r.kind != "quantize" and len(axes) >= 1 and self.reaches([r.value], "reduce"):
+            needed = self.reaches([r.value], "reduce")
+            # a value per row of a reduction belongs to that row
+            if any(set(v.axes) == set(axes) for v in needed):
+                return axes, None
+        return tuple(a for a in axes if a != col), col
+
+    def need(self, values: Iterable[Value]) -> None:
+        """Make sure that `values` (scalars about to be used) need no reduction any more."""
+        values = list(values)
+        for v in self.reaches(values, "reduce"):
+            self.need_reduce(v)
+
+    def need_reduce(self, v: Value) -> None:
+        b = self.buf(v.axes, name="r")
+        self.nests([Root("reduce", v, b)])
+        self.place(v, b)
+
+    def flush(self) -> None:
+        """Emit what is pending. A value written to a carried buffer is not thereby placed: the
+        buffer will change."""
+        roots, self.pending = self.pending, []
+        if roots:
+            self.nests(roots)
+        for r in roots:
+            if r.kind == "mat" and r.buf is not None and not r.buf.name.startswith("acc"):
+                self.place(r.value, r.buf)
+
+    def nests(self, roots: list[Root]) -> None:
+        groups: dict[frozenset[str], tuple[tuple[str, ...], list[tuple[Root, str | None]]]] = {}
+        for r in roots:
+            rows, col = self.shape(r)
+            groups.setdefault(frozenset(rows), (rows, []))[1].append((r, col))
+        for rows, members in groups.values():
+            self.nest(rows, members)
+
+    def nest(self, rows: tuple[str, ...], members: list[tuple[Root, str | None]]) -> None:
+        level_of: dict[int, int] = {}
+        reduces: dict[int, Root] = {}
+
+        def level(v: Value) -> int:
+            """First level at which v can be evaluated; registers this nest's reductions on the
+            way."""
+            best = 0
+            for red in self.reaches([v], "reduce"):
+                if red.id not in level_of:
+                    if set(red.axes) != set(rows):
+                        self.need_reduce(red)
+                        continue
+                    args = self.graph.args(red)
+                    level_of[red.id] = level(args[0])
+                    reduces[red.id] = Root("reduce", red, self.buf(red.axes, name="r"))
+                best = max(best, level_of[red.id] + 1)
+            return best
+
+        placed: list[tuple[int, str | None, Root]] = []
+        carried = {
+            c.var.id for s in walk(self.kernel.body) if isinstance(s, Loop) for c in s.carries
+        }
+        carry_bufs = {b.name for i, b in self.mat.items() if i in carried}
+        decoded: set[int] = set()
+        for r, col in members:
+            for v in self.decodes(r.value):
+                if v.id not in decoded and col is not None:
+                    decoded.add(v.id)
+                    placed.append((0, None, Root("decode", v, self.buf((col,), "row", "d"))))
+            values = [r.value, *(index_values(r.store) if r.store is not None else ())]
+            if r.kind == "quantize":
+                x = self.graph.args(r.value)[0]
+                at = max(level(v) for v in [x, *values[1:]])
+                row = self.buf((col,) if col else (), "row", "q")
+                placed.append((at, col, Root("mat", x, row)))
+                placed.append((at + 1, None, replace(r, buf=row)))
+            else:
+                placed.append((max(level(v) for v in values), col, r))
+        if not placed:
+            return
+        last = max(at for at, _, _ in placed)
+        for red_id, root in reduces.items():
+            op = self.graph.op(root.value)
+            placed.append((level_of[red_id], str(op.attr("axis")) if op else None, root))
+        # updates of carried values come after everything that may read the old ones
+        for n, (_, col, r) in enumerate(placed):
+            if r.kind == "mat" and r.buf is not None and r.buf.name in carry_bufs:
+                placed[n] = (last + (2 if col is None else 1), col, r)
+        placed += self.row_buffers(placed)
+        levels: list[Level] = []
+        for at in sorted({p[0] for p in placed}):
+            cols: dict[str | None, list[Root]] = {}
+            for _, col, r in (p for p in placed if p[0] == at):
+                cols.setdefault(col, []).append(r)
+            decode_first = [r for r in cols.get(None, []) if r.kind == "decode"]
+            if decode_first:
+                levels.append(Level(None, tuple(decode_first)))
+                cols[None] = [r for r in cols[None] if r.kind != "decode"]
+            for col, rs in sorted(cols.items(), key=lambda kv: (kv[0] is None, kv[0] or "")):
+                if not rs:
+                    continue
+                order = {"mat": 0, "reduce": 1}
+                levels.append(Level(col, tuple(sorted(rs, key=lambda r: order.get(r.kind, 2)))))
+        self.out.append(Nest(rows, tuple(levels)))
+        for r in reduces.values():
+            if r.buf is not None:
+                self.place(r.value, r.buf)
+
+    def row_buffers(
+        self, placed: list[tuple[int, str | None, Root]]
+    ) -> list[tuple[int, str | None, Root]]:
+        """Expensive column values wanted at two levels go through a buffer of one row."""
+        wanted: dict[int, tuple[Value, str, set[int]]] = {}
+        for at, col, r in placed:
+            if col is None:
+                continue
+            seen: set[int] = set()
+            start = (
+                list(self.graph.args(r.value)) if r.kind in ("reduce", "quantize") else [r.value]
+            )
+            stack = start
+            while stack:
+                v = stack.pop()
+                if v.id in seen or v.id in self.mat:
+                    continue
+                seen.add(v.id)
+                op = self.graph.op(v)
+                if op is not None and op.op in EXPENSIVE and col in v.axes:
+                    wanted.setdefault(v.id, (v, col, set()))[2].add(at)
+                if op is not None and op.op == "reduce":
+                    continue
+                stack += self.graph.args(v)
+        out: list[tuple[int, str | None, Root]] = []
+        done: set[int] = set()
+        for vid in sorted(wanted, reverse=True):
+            v, col, levels = wanted[vid]
+            if len(levels) > 1 and not any(vid in self.closure(o) for o in self._values(done)):
+                out.append((min(levels), col, Root("mat", v, self.buf((col,), "row", "e"))))
+                done.add(vid)
+        return out
+
+    def _values(self, ids: set[int]) -> list[Value]:
+        defs = self.graph.defs
+        return [d.result for d in (defs[i] for i in ids) if isinstance(d, (Op, Load))]
