@@ -9,6 +9,8 @@ import ml_dtypes
 import numpy as np
 
 import terrazzo.lang as tz
+from terrazzo.ir import formats
+from terrazzo.ir.packed import Packed
 from terrazzo.ir.types import DTYPES, DType
 from terrazzo.lang.bind import bind
 from terrazzo.runtime import launch
@@ -39,6 +41,11 @@ TARGETS: dict[str, Target] = {"reference": on_reference, "cpu": on_cpu}
 def empty(shape: tuple[int, ...], dtype: str = "f32") -> np.ndarray:
     """An output whose old contents would be seen."""
     return np.full(shape, 77, NUMPY[dtype])
+
+
+def a8_rows(rows: int, k: int) -> Packed:
+    """An a8 output of zeros."""
+    return Packed(formats.A8, (rows, k), np.zeros((rows, formats.bytes_per_row("a8", k)), np.uint8))
 
 
 def assert_close(got: np.ndarray, exact: np.ndarray, slack: np.ndarray | float = 0.0) -> None:

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kernel_launch import NUMPY, UNIT, Target, assert_close, empty
+from kernel_launch import NUMPY, UNIT, Target, a8_rows, assert_close, empty
 
 import terrazzo.lang as tz
 from terrazzo.ir import formats
@@ -111,7 +111,7 @@ def test_gated_linear(target: Target, m: int, n: int, dst: str) -> None:
         wide = 1.1 * slack(a64, g64.T) * np.abs(up) + slack(a64, u64.T) * np.abs(gate)
         assert_close(out, exact, wide + 8 * UNIT["f32"] * np.abs(exact) + 1e-9)
     else:
-        packed = Packed(formats.A8, (m, n), np.zeros((m, n // 32 * 40), np.uint8))
+        packed = a8_rows(m, n)
         target(linear.gated_linear, a=a, gate=g, up=u, out=packed, N=32)
         top = np.abs(exact).reshape(m, -1, 32).max(-1).repeat(32, -1)
         assert (np.abs(formats.decode("a8", packed.data, (m, n)) - exact) <= top / 127 * 0.51).all()

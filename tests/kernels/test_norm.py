@@ -2,10 +2,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kernel_launch import NUMPY, UNIT, Target, assert_close, empty
+from kernel_launch import NUMPY, UNIT, Target, a8_rows, assert_close, empty
 
 from terrazzo.ir import formats
-from terrazzo.ir.packed import Packed
 from terrazzo.kernels import norm
 
 EPS = 1e-5
@@ -59,7 +58,7 @@ def test_rms_norm_into_a8_is_the_quantised_norm(
         rng.standard_normal((rows, 32 * groups)).astype(np.float32),
         np.ones(32 * groups, np.float32),
     )
-    out = Packed(formats.A8, x.shape, np.zeros((rows, 40 * groups), np.uint8))
+    out = a8_rows(*x.shape)
     target(norm.rms_norm, x=x, weight=w, out=out, eps=EPS)
     exact = rms(x, w)
     top = np.abs(exact).reshape(rows, groups, 32).max(-1, keepdims=True)

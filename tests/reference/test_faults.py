@@ -160,7 +160,7 @@ def test_quantize_needs_whole_groups() -> None:
         for i, j in tz.grid(m, n, step=(4, 48)):
             out[i, j] = tz.quantize(x[i, j], tz.a8)
 
-    out = Packed(formats.A8, (2, 96), np.zeros((2, 120), np.uint8))
+    out = Packed(formats.A8, (2, 96), np.zeros((2, formats.bytes_per_row("a8", 96)), np.uint8))
     e = fault(pack, x=np.zeros((2, 96), np.float32), out=out)
     assert e.what == "quantize to a8 of 48 values along `j`, whose groups hold 32"
     assert e.remedy == "use an extent that is a multiple of 32"
