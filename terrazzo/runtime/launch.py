@@ -47,9 +47,9 @@ class Launch:
     def scratch(self) -> int:
         return self.code.scratch(self.table)
 
-    def copy(self) -> Launch:
-        """The same with a table of its own."""
-        return Launch(self.code, self.table.copy(), self.dims, self.keep)
+    def copy(self, *keep: object) -> Launch:
+        """The same with a table of its own, holding on to `keep` only (and the code)."""
+        return Launch(self.code, self.table.copy(), self.dims, keep)
 
 
 def weights(x: Packed) -> Packed:
@@ -86,12 +86,12 @@ def prepare(
     if asked is not None and isa is None:
         known = _launches.setdefault(kernel, {}).get(asked.key)
         if known is not None:
-            again = known.copy()
+            again = known.copy(*recall.memory(asked.given))
             if recall.fill(again, asked.given):
                 return again
     launch = _prepare(kernel, args, kwargs, isa)
     if asked is not None and isa is None:
-        _launches[kernel][asked.key] = launch
+        _launches[kernel][asked.key] = launch.copy()
     return launch
 
 
@@ -194,8 +194,8 @@ def call(kernel: Kernel, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None
     asked = recall.request(kernel, args, kwargs)
     ready = seen.get(asked.key) if asked is not None else None
     if asked is None or ready is None or not recall.fill(ready.launch, asked.given):
-        launch = prepare(kernel, args, kwargs).copy()
-        ready = Ready(launch, threads_for(launch))
+        launch = prepare(kernel, args, kwargs)
+        ready = Ready(launch.copy() if asked is not None else launch, threads_for(launch))
         if asked is not None:
             if len(seen) >= REMEMBERED:
                 seen.pop(next(iter(seen)))

@@ -58,6 +58,12 @@ def request(kernel: Kernel, args: Sequence[Any], kwargs: Mapping[str, Any]) -> R
     return Request(tuple(key), given) if found == len(given) else None
 
 
+def memory(given: Mapping[str, Any]) -> tuple[np.ndarray, ...]:
+    """The arrays among the arguments."""
+    data = (x.data if isinstance(x, Packed) else x for x in given.values())
+    return tuple(x for x in data if isinstance(x, np.ndarray))
+
+
 def bits(dtype: object, value: int | float) -> int:
     """A scalar as its slot of a launch table."""
     if isinstance(dtype, DType) and dtype.kind == "float":
