@@ -1,8 +1,9 @@
-"""The one catalogue of errors a user can meet: each class says what, where, the numbers, what to do.
+"""The one catalogue of errors a user can meet: each class says what, where, the numbers, what to
+do.
 
-Every class derives from :class:`TerrazzoError`; the command line prints `str(error)` on one line (kernel
-errors add the source line and a caret) and exits with code 2. Nothing else is a user's error: any other
-exception that escapes is a defect of ours.
+Every class derives from :class:`TerrazzoError`; the command line prints `str(error)` on one line
+(kernel errors add the source line and a caret) and exits with code 2. Nothing else is a user's
+error: any other exception that escapes is a defect of ours.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ class PlatformError(TerrazzoError):
 
 
 class KernelError(TerrazzoError):
-    """An error in a kernel's source. `where` is file:line:col, `source` the line, `caret` the underline."""
+    """An error in a kernel's source. `where` is file:line:col, `source` the line, `caret` the
+    underline."""
 
     def __init__(
         self, what: str, remedy: str = "", *, where: str = "", source: str = "", caret: str = ""
@@ -70,7 +72,8 @@ class ArgumentError(TerrazzoError):
 
 
 class KernelFault(TerrazzoError):
-    """Generated code reported a fault: a non-finite value, or an index out of bounds in strict mode."""
+    """Generated code reported a fault: a non-finite value, or an index out of bounds in strict
+    mode."""
 
 
 class Cancelled(TerrazzoError):

@@ -239,11 +239,10 @@ def load(model: str | os.PathLike[str], *, activations: str = "int8", threads: i
          context: int | None = None, progress: Progress | None = None) -> Model:  # fmt: skip
     """Load a model by name (`smollm2`) or path to a GGUF file.
 
-    activations: "int8" (quantised on the fly for products with low-bit weights; keys and values in f16)
-    or "f32" (both in f32). threads:
-    default what this process may use. context: tokens of KV cache, default the model's.
-    progress(what, done, total) is called while loading. Raises ModelFileError, OptionError,
-    MemoryShortage.
+    activations: "int8" (quantised on the fly for products with low-bit weights; keys and values in
+    f16) or "f32" (both in f32). threads: default what this process may use. context: tokens of KV
+    cache, default the model's. progress(what, done, total) is called while loading. Raises
+    ModelFileError, OptionError, MemoryShortage.
     """
     if activations not in ("int8", "f32"):
         raise OptionError(f"activations is {activations!r}", 'choose "int8" or "f32"')

@@ -30,7 +30,9 @@ class Rewriter:
         self._next += 1
         return Value(self._next - 1, type)
 
-    def make(self, op: str, args: tuple[Value, ...], type: TileType, like: Op, **attrs: object) -> Value:
+    def make(
+        self, op: str, args: tuple[Value, ...], type: TileType, like: Op, **attrs: object
+    ) -> Value:
         """Emit a new op at the place in the source that `like` has."""
         return self.emit(Op(self.fresh(type), op, args, tuple(sorted(attrs.items())), like.loc))
 
@@ -126,7 +128,8 @@ def renumber(kernel: Kernel) -> Kernel:
         if isinstance(s, Store):
             return replace(s, index=index(s.index), value=new[s.value.id])
         carries = tuple(
-            Carry(new[c.init.id], new[c.var.id], new[c.next.id], new[c.result.id]) for c in s.carries
+            Carry(new[c.init.id], new[c.var.id], new[c.next.id], new[c.result.id])
+            for c in s.carries
         )
         body = tuple(map(stmt, s.body))
         return replace(s, vars=tuple(map(variable, s.vars)), body=body, carries=carries)
