@@ -21,6 +21,7 @@ from terrazzo.models.config import LlamaConfig
 from terrazzo.models.gguf import GGUF
 from terrazzo.models.llama import LOGIT_ROWS, PAGE, Budget, Chunk, KVCache, LlamaStep
 from terrazzo.models.tokenizer import Tokenizer
+from terrazzo.runtime import arena
 from terrazzo.runtime import threads as thread_count
 
 PREFILL_TOKENS = 512
@@ -263,9 +264,14 @@ def load(model: str | os.PathLike[str], *, activations: str = "int8", threads: i
         else None
     )
     t1 = time.perf_counter()
+    pages, wide = -(-context // PAGE), activations == "f32"
+    cached = KVCache.bytes(config, pages, wide)
+    arena.check_memory(
+        loading.packed_bytes(gguf, config) + cached,
+        f"{config.name} with a KV cache of {context:,} tokens",
+    )
     weights = loading.load(gguf, config, threads, progress)
     t2 = time.perf_counter()
-    pages, wide = -(-context // PAGE), activations == "f32"
     cache = KVCache(config, pages, wide)
     budget = Budget(min(PREFILL_TOKENS, context), 1, cache.pages)
     step = LlamaStep(config, weights, cache, budget, int8=activations == "int8", threads=threads)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from terrazzo.errors import ModelFileError
 from terrazzo.ir.packed import Packed
 from terrazzo.models import weights
 from terrazzo.models.config import LlamaConfig
@@ -23,7 +24,7 @@ from terrazzo.models.weights import (
     row_bytes,
     vector,
 )  # fmt: skip
-from terrazzo.runtime import arena, blobs
+from terrazzo.runtime import blobs
 from terrazzo.targets.cpu import objcache
 from terrazzo.targets.cpu.layouts import ALIGN
 
@@ -148,10 +149,11 @@ def load(
 ) -> LlamaWeights:
     """The weights, repacked the first time and mapped from the cache afterwards.
 
-    `progress(what, done, total)` in bytes. Raises MemoryShortage before anything is built.
+    `progress(what, done, total)` in bytes. The caller has made sure that they fit the memory.
     """
+    if config.ffn_bias:
+        raise ModelFileError(f"{gguf.path}: biases of the feed-forward layer are not supported")
     size = packed_bytes(gguf, config)
-    arena.check_memory(size, f"{gguf.path.name}: the weights")
 
     def report(done: int, total: int) -> None:
         if progress is not None:

@@ -141,3 +141,14 @@ def test_wrong_requests(model: Model, tmp_path: Path) -> None:
         terrazzo.load(model.path, activations="int3")
     with pytest.raises(OptionError, match="context"):
         terrazzo.load(model.path, context=10**9)
+
+
+def test_too_little_memory_says_both_numbers(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    from terrazzo.errors import MemoryShortage
+    from terrazzo.runtime import arena
+
+    monkeypatch.setattr(arena, "available_memory", lambda: 10_000_000)
+    with pytest.raises(
+        MemoryShortage, match=r"KV cache of 256 tokens needs [\d,]+ B .* 10,000,000 B"
+    ):
+        terrazzo.load(model.path, context=256)
