@@ -42,8 +42,8 @@ def linear(
 ):
     """out = act(a @ wᵀ + bias) + residual; what is not given is left out.
 
-    w keeps its packed format to the Cube. With a in a8 the products of a group are integers, scaled
-    once; with floats the weights are decoded group by group. K is a multiple of both formats'
+    w keeps its packed format to the Cube. With a in a8 the products of 16 k are summed as integers,
+    then scaled; with floats the weights are decoded group by group. K is a multiple of both formats'
     groups.
     """
     for i, j in tz.grid(m, n, step=(M, N)):

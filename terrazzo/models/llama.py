@@ -82,7 +82,7 @@ class KVCache:
 
 
 class LlamaStep:
-    """The recorded step. `int8`: activations are quantised per group of 32 before each product."""
+    """The recorded step. `int8`: activations are quantised, 16 to a scale, before each product."""
 
     def __init__(
         self,

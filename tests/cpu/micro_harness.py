@@ -91,7 +91,7 @@ def quantize(isa: Isa, x: np.ndarray) -> np.ndarray:
     part = micro.quantize_a8(isa)
     for i in range(m):
         row = out[i]
-        call(isa, part, "ppppi", x[i], row, row[k:], row[k + k // 8 :], k)
+        call(isa, part, "ppppi", x[i], row, row[k:], row[k + k // 4 :], k)
     return out
 
 
@@ -106,10 +106,9 @@ def dot_q(
     out = np.full((m, up16(n)), np.nan, np.float32) if c is None else c.copy()
     lay = layouts.P16S[fmt.name]
     start = k0 // fmt.group * lay.block
-    call(isa, micro.dot_q(isa, fmt), "piiipipiiiib", a.reshape(-1)[k0:], a.shape[1], k - k0 + k0 //
-    8,
-         k + k // 8 - k0 + k0 // 8, w[start:], layouts.panel_bytes(fmt, k), out, out.shape[1], m, n,
-         span, c is None)  # fmt: skip
+    call(isa, micro.dot_q(isa, fmt), "piiipipiiiib", a.reshape(-1)[k0:], a.shape[1],
+         k - k0 + k0 // 4, k + k // 4 - k0 + k0 // 8, w[start:], layouts.panel_bytes(fmt, k), out,
+         out.shape[1], m, n, span, c is None)  # fmt: skip
     return out
 
 

@@ -430,7 +430,7 @@ class Evaluator:
         return f.op(f"icmp ne <{W} x i8> {x}, zeroinitializer") if bool_in else x
 
     def load_a8(self, s: Load, vec: bool) -> str:
-        """q · scale in f32, of 16 columns of one group (chunks start at multiples of 16) or of
+        """q · scale in f32, of 16 columns with one scale (chunks start at multiples of 16) or of
         one."""
         f, dim = self.f, self.fr.dim(self.fr.kernel.param(s.param).dims[-1])
         last = s.index[-1]
@@ -442,7 +442,7 @@ class Evaluator:
         start = self.fr.start(last.axis)
         here = (self.chunk or "0") if vec else "0"
         column = f.add(start, here if vec else self.fr.position.get(last.axis, "0"))
-        group = f.op(f"lshr i64 {column}, 5")
+        group = f.op(f"lshr i64 {column}, 4")
         row = f.gep(p, f.sub("0", start) if vec else f.op(f"sub i64 0, {column}"))
         scale = f.load("float", f.gep(f.gep(row, dim), group, "float"), 4)
         if not vec:

@@ -156,14 +156,14 @@ def quantize_a8(isa: Isa) -> Micro:
         return f.call("i32", f"llvm.vector.reduce.{kind}.v16i32", [(vi, x)])
 
     def group(g: str, _: list[str]) -> None:
-        p = f.gep("%x", f.mul(g, 32), "float")
-        x = [f.load(vf, f.gep(p, 16 * h, "float"), 4) for h in range(2)]
-        bits = [
-            f.op(f"and {vi} {f.op(f'bitcast {vf} {y} to {vi}')}, splat (i32 {0x7FFFFFFF})")
-            for y in x
-        ]
-        top = f.call(vi, "llvm.smax.v16i32", [(vi, bits[0]), (vi, bits[1])])
-        amax = f.op(f"bitcast i32 {reduce('smax', top)} to float")
+        total = [sixteen(f.add(f.mul(g, 2), h)) for h in range(2)]
+        f.store("float", f.op(f"fadd float {total[0]}, {total[1]}"), f.gep("%sum", g, "float"), 4)
+
+    def sixteen(g: str) -> str:
+        """Stores 16 values and their scale; returns scale * sum of q."""
+        x = f.load(vf, f.gep("%x", f.mul(g, 16), "float"), 4)
+        bits = f.op(f"and {vi} {f.op(f'bitcast {vf} {x} to {vi}')}, splat (i32 {0x7FFFFFFF})")
+        amax = f.op(f"bitcast i32 {reduce('smax', bits)} to float")
         large = f.op(f"fcmp uge float {amax}, {fconst(float(A8_TINY))}")  # or NaN
         finite = f.op(f"fcmp olt float {amax}, 0x7FF0000000000000")
         usable = f.op(f"and i1 {large}, {finite}")
@@ -171,16 +171,13 @@ def quantize_a8(isa: Isa) -> Micro:
         inverse = splat(f, 16, "float", f.op(f"fdiv float 127.0, {divisor}"))
         kept = f.op(f"select i1 {large}, float {amax}, float 0.0")
         scale = f.op(f"fdiv float {kept}, 127.0")
-        q = []
-        for h, y in enumerate(x):
-            y = f.op(f"select i1 {usable}, {vf} {y}, {vf} zeroinitializer")
-            r = f.call(vf, "llvm.rint.v16f32", [(vf, f.op(f"fmul {vf} {y}, {inverse}"))])
-            q.append(f.op(f"fptosi {vf} {r} to {vi}"))
-            narrow = f.op(f"trunc {vi} {q[h]} to <16 x i8>")
-            f.store("<16 x i8>", narrow, f.gep(f.gep("%q", f.mul(g, 32)), 16 * h), 1)
-        total = f.op(f"sitofp i32 {reduce('add', f.op(f'add {vi} {q[0]}, {q[1]}'))} to float")
         f.store("float", scale, f.gep("%scale", g, "float"), 4)
-        f.store("float", f.op(f"fmul float {scale}, {total}"), f.gep("%sum", g, "float"), 4)
+        x = f.op(f"select i1 {usable}, {vf} {x}, {vf} zeroinitializer")
+        r = f.call(vf, "llvm.rint.v16f32", [(vf, f.op(f"fmul {vf} {x}, {inverse}"))])
+        q = f.op(f"fptosi {vf} {r} to {vi}")
+        f.store("<16 x i8>", f.op(f"trunc {vi} {q} to <16 x i8>"), f.gep("%q", f.mul(g, 16)), 1)
+        total = f.op(f"sitofp i32 {reduce('add', q)} to float")
+        return f.op(f"fmul float {scale}, {total}")
 
     f.loop("0", f.op("lshr i64 %K, 5"), 1, [], group)
     f.put("ret void")

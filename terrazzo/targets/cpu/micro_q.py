@@ -1,11 +1,12 @@
 """Low-bit dot: i8 activations (a8 rows) times packed weights (p16 panels), on register tiles.
 
 Per element and group of 32 k, groups ascending, whatever M, tile or ISA:
-    idot = exact integer sum of code * q
-           (q6_k: of subscale * (code - 32) * q; all are below 2^24)
-    s    = f32(weight scale * activation scale)        one rounding
-    acc  = fma(f32(idot), s, acc)
-    acc  = fma(m, activation sum, acc)                 q4_1: m = weight min;
+    i0, i1 = exact integer sums of code * q over k 0..15 and k 16..31
+             (q6_k: of subscale * (code - 32) * q; all are below 2^24)
+    t   = f32(f32(i0) * d0)                            d0, d1: the activations' scales
+    t   = fma(f32(i1), d1, t)
+    acc = fma(t, weight scale, acc)
+    acc = fma(m, activation sum, acc)                  q4_1: m = weight min;
                                                        q4_0: m = -8 * weight scale, exact
 so results are bitwise the same on every ISA, and a row's never depend on its neighbours.
 
@@ -42,8 +43,8 @@ def dot_q(isa: Isa, fmt: Format) -> Micro:
     i64 N, i64 K, i1 first)
 
     C[M, up16(N)] = (first ? 0 : C) + A[M, K] W[N, K]^T. a: row i's bytes q at a + i * stride, its
-    group scales at + scales, its sums at + sums: byte offsets from the row's q, so a K range that
-    starts at k0 is a + k0, scales - k0 + k0 / 8, sums - k0 + k0 / 8. w: p16 panel p at w + p *
+    scales at + scales, its sums at + sums: byte offsets from the row's q, so a K range that starts
+    at k0 is a + k0, scales - k0 + k0 / 4, sums - k0 + k0 / 8. w: p16 panel p at w + p *
     panel bytes (the range's first group; aligned to 32). c: f32, row i at c + 4 * i * ldc; columns
     up to up16(N) are written. K and the start of a range are multiples of the format's group; K may
     be 0.
@@ -110,7 +111,18 @@ def _group(f: Function, isa: Isa, name: str, lay: P16, a: list[str], w: list[str
                 for line in range((lay.group + 63) // 64):
                     prefetch(f, f.gep(p, isa.prefetch + 64 * line))
         q = [f.gep(p, f.mul(g, 32)) for p in a]
-        sums = _integer(f, dot, lay, lanes, q, groups, columns)
+        t: dict[tuple[int, int, int], str] = {}
+        for h in range(2):
+            sums = _half(f, dot, lay, lanes, q, groups, columns, h)
+            for i, p in enumerate(a):
+                d = f.load("float", f.gep(f.gep(p, f.mul(g, 8)), f.add("%scales", 4 * h)), 4)
+                d = splat(f, lanes, "float", d)
+                for x in columns:
+                    value = f.op(f"sitofp {vi} {sums[i, *x]} to {v}")
+                    if h:
+                        t[i, *x] = fma(f, lanes, value, d, t[i, *x])
+                    else:
+                        t[i, *x] = f.op(f"fmul {v} {value}, {d}")
         scale = {(r, p): half(f.gep(blocks[r], lay.scale + 2 * p)) for r, p in columns}
         low: dict[tuple[int, int], str] = {}
         if lay.min is not None:
@@ -119,47 +131,34 @@ def _group(f: Function, isa: Isa, name: str, lay: P16, a: list[str], w: list[str
             low = {x: f.op(f"fmul {v} {s}, splat (float -8.0)") for x, s in scale.items()}
         old = iter(carried)
         new = []
-        for t in range(len(a)):
-            row = f.gep(a[t], f.mul(g, 4))
-            step = splat(f, lanes, "float", f.load("float", f.gep(row, "%scales"), 4))
-            total = splat(f, lanes, "float", f.load("float", f.gep(row, "%sums"), 4)) if low else ""
+        for i, p in enumerate(a):
+            row = f.gep(f.gep(p, f.mul(g, 4)), "%sums")
+            total = splat(f, lanes, "float", f.load("float", row, 4)) if low else ""
             for x in columns:
-                value = f.op(f"sitofp {vi} {sums[t, *x]} to {v}")
-                y = fma(f, lanes, value, f.op(f"fmul {v} {scale[x]}, {step}"), next(old))
+                y = fma(f, lanes, t[i, *x], scale[x], next(old))
                 new.append(fma(f, lanes, low[x], total, y) if low else y)
         return new
 
     return run
 
 
-def _integer(f: Function, dot: IntDot, lay: P16, lanes: int, q: list[str], groups: list[str],
-             columns: list[tuple[int, int]]) -> dict[tuple[int, int, int], str]:  # fmt: skip
-    """The integer part of a group: {(token, panel, lane): <lanes x i32>}; with subscales half by
-    half.
+def _half(f: Function, dot: IntDot, lay: P16, lanes: int, q: list[str], groups: list[str],
+          columns: list[tuple[int, int]], half: int
+          ) -> dict[tuple[int, int, int], str]:  # fmt: skip
+    """The integer sums of k 0..15 (half 0) or 16..31 of a group, by (token, panel, first lane).
 
-    Loops of 2 or 4 trips on purpose: unrolled, the code generator moves everything across
-    everything and the sums live on the stack (measured: 2 to 3 times slower on AVX2).
+    One half after the other, each a loop of 2 trips, on purpose: unrolled or together, the code
+    generator moves everything across everything and the sums live on the stack (measured: 2 to 3
+    times slower on AVX2).
     """
     vi = f"<{lanes} x i32>"
-    if lay.sub is None:
-        return _half(f, dot, lay, lanes, q, groups, columns, -1, {})
-    out: dict[tuple[int, int, int], str] = {}
-    for h in range(2):
-        factor = {}
-        for r, p in columns:
-            raw = f.load(f"<{lanes} x i8>", f.gep(groups[r], lay.sub + 16 * h + p), lanes)
-            factor[r, p] = f.op(f"sext <{lanes} x i8> {raw} to {vi}")
-        for key, x in _half(f, dot, lay, lanes, q, groups, columns, h, factor).items():
-            out[key] = f.op(f"add {vi} {out[key]}, {x}") if h else x
-    return out
-
-
-def _half(f: Function, dot: IntDot, lay: P16, lanes: int, q: list[str], groups: list[str],
-          columns: list[tuple[int, int]], half: int,
-          factor: dict[tuple[int, int], str]) -> dict[tuple[int, int, int], str]:  # fmt: skip
-    """`_integer` for k 0..15 (half 0) or 16..31 (half 1) times `factor`, or for all (half -1)."""
     tokens = range(len(q))
     keys = [(t, *x) for t in tokens for x in columns]
+    factor: dict[tuple[int, int], str] = {}
+    if lay.sub is not None:
+        for r, p in columns:
+            raw = f.load(f"<{lanes} x i8>", f.gep(groups[r], lay.sub + 16 * half + p), lanes)
+            factor[r, p] = f.op(f"sext <{lanes} x i8> {raw} to {vi}")
 
     def trip(step: str, carried: list[str]) -> list[str]:
         acc = dict(zip(keys, carried, strict=False))
@@ -175,7 +174,7 @@ def _half(f: Function, dot: IntDot, lay: P16, lanes: int, q: list[str], groups: 
         return [*acc.values(), *off]
 
     carried = len(keys) + (len(q) if dot.biased else 0)
-    done = f.loop("0", 4 if half < 0 else 2, 1, [(dot.sum_type, "zeroinitializer")] * carried, trip)
+    done = f.loop("0", 2, 1, [(dot.sum_type, "zeroinitializer")] * carried, trip)
     off = done[len(keys) :]
     return {
         (t, r, p): dot.total(f, acc, off[t] if off else None, factor.get((r, p)))
@@ -185,8 +184,8 @@ def _half(f: Function, dot: IntDot, lay: P16, lanes: int, q: list[str], groups: 
 
 def _chunks(f: Function, lay: P16, lanes: int, groups: list[str], columns: list[tuple[int, int]],
             step: str, half: int) -> Iterator[tuple[str, dict[tuple[int, int], str]]]:  # fmt: skip
-    """The 4-k pieces of one trip: (offset of k in the group, {column: <lanes x i32> of 4 codes}).
-    Codes are unsigned, q8_0's as they are. Formats with subscales are read one half at a time."""
+    """The two 4-k pieces of a trip: (offset of k in the group, {column: <lanes x i32> of 4 codes}).
+    Codes are unsigned, q8_0's as they are."""
     vi = f"<{lanes} x i32>"
 
     def load(offset: str) -> dict[tuple[int, int], str]:
@@ -197,20 +196,13 @@ def _chunks(f: Function, lay: P16, lanes: int, groups: list[str], columns: list[
             x = f.op(f"{'lshr' if shift > 0 else 'shl'} {vi} {x}, splat (i32 {abs(shift)})")
         return f.op(f"and {vi} {x}, splat (i32 {mask * 0x01010101})")
 
-    if lay.chunks == 8:
-        for j in range(2):
-            chunk = f.add(f.mul(step, 2), j)
-            yield f.mul(chunk, 4), load(f.mul(chunk, 64))
-    elif half < 0:
-        raw = load(f.mul(step, 64))
-        for h in range(2):
-            yield f.add(f.mul(step, 4), 16 * h), {x: masked(w, 4 * h, 15) for x, w in raw.items()}
-    else:
-        top = load(f.add(f.mul(step, 64), 256))
-        for j in range(2):
-            chunk = f.add(f.mul(step, 2), j)
-            codes = {}
-            for x, w in load(f.mul(chunk, 64)).items():
-                high = masked(top[x], 4 * j + 2 * half - 4, 48)
-                codes[x] = f.op(f"or {vi} {masked(w, 4 * half, 15)}, {high}")
-            yield f.add(f.mul(chunk, 4), 16 * half), codes
+    top = load(f.add(f.mul(step, 64), 256)) if lay.sub is not None else {}
+    for j in range(2):
+        chunk = f.add(f.mul(step, 2), j)
+        codes = load(f.add(f.mul(chunk, 64), 256 * half if lay.chunks == 8 else 0))
+        if lay.chunks != 8:
+            codes = {x: masked(w, 4 * half, 15) for x, w in codes.items()}
+        for x, w in top.items():
+            high = masked(w, 4 * j + 2 * half - 4, 48)
+            codes[x] = f.op(f"or {vi} {codes[x]}, {high}")
+        yield f.add(f.mul(chunk, 4), 16 * half), codes

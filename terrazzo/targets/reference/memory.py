@@ -226,6 +226,7 @@ def _row_bytes(t: Packed, lo: int, hi: int, loc: Loc | None, what: str) -> slice
     if (lo, hi) == (0, k):
         return slice(0, t.data.shape[-1])
     if t.format.name == "a8":  # planes a row: values, scales, sums
-        scales = np.arange(lo // group * 4, hi // group * 4)
-        return np.concatenate([np.arange(lo, hi), k + scales, k + k // group * 4 + scales])
+        scales = k + np.arange(lo // 16 * 4, hi // 16 * 4)
+        sums = k + k // 16 * 4 + np.arange(lo // 32 * 4, hi // 32 * 4)
+        return np.concatenate([np.arange(lo, hi), scales, sums])
     return slice(formats.bytes_per_row(t.format, lo), formats.bytes_per_row(t.format, hi))
