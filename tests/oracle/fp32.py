@@ -20,6 +20,7 @@ from transformers import AutoModelForCausalLM
 def load(path: Path) -> Any:
     """The model, in fp32, ready to evaluate. Takes about 15 s."""
     torch.set_grad_enabled(False)
+    torch.set_num_threads(1)  # steady on a shared machine, and the same sums everywhere
     folder, name = str(path.parent), path.name
     model = AutoModelForCausalLM.from_pretrained(folder, gguf_file=name, dtype=torch.float32)
     return model.eval()
@@ -39,7 +40,7 @@ def greedy(model: Any, ids: list[int], count: int) -> tuple[list[int], float]:
     step, cache = torch.tensor([ids]), None
     for _ in range(count):
         out = model(step, cache=cache, use_cache=True)
-        cache = out.past_key_values
+        cache = out.cache
         values, best = torch.topk(out.logits[0, -1], 2)
         lead = min(lead, float(values[0] - values[1]))
         chosen.append(int(best[0]))
