@@ -64,8 +64,8 @@ Q6_K = Spec(
 SPECS = {s.format.name: s for s in (Q8_0, Q4_0, Q4_1, Q6_K)}
 
 # Activations. Row of k values: k bytes q (i8) | k/16 f32 scale | k/32 f32 sum of scale * q. A sum
-# covers 32 values as the weights' mins do, so k is a multiple of 32; a scale covers 16, which halves
-# the divergence of a model's logits from fp32 against 32.
+# covers 32 values, as the weights' mins do, so k is a multiple of 32. A scale covers 16: against 32
+# that halves the divergence of a model's logits from fp32.
 A8 = Format("a8", 32)
 # 16 values whose largest magnitude is below this count as zero: 127 / amax stays finite.
 A8_TINY = np.float32(2.0**-100)

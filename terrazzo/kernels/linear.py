@@ -42,9 +42,9 @@ def linear(
 ):
     """out = act(a @ wᵀ + bias) + residual; what is not given is left out.
 
-    w keeps its packed format to the Cube. With a in a8 the products of 16 k are summed as integers,
-    then scaled; with floats the weights are decoded group by group. K is a multiple of both formats'
-    groups.
+    w keeps its packed format to the Cube. With a in a8 the products are summed as integers, 16 k at
+    a time, then scaled; with floats the weights are decoded group by group. K is a multiple of both
+    formats' groups.
     """
     for i, j in tz.grid(m, n, step=(M, N)):
         acc = tz.zeros(i, j, space=tz.L0C)

@@ -79,8 +79,8 @@ class Vnni:
 
 class Maddubs:
     """vpmaddubsw on 32 bytes. Its i16 pair sums saturate, so signed codes go in as |w| times a with
-    w's sign, and i16 sums run only as far as they cannot overflow: a whole group of 4-bit codes
-    (16 * 15 * 127 < 2^15), 16 values of q6_k (8 * 32 * 127), one step of q8_0 (2 * 128 * 127)."""
+    w's sign, and i16 sums run only as far as they cannot overflow: 16 k of 4-bit
+    codes (8 * 15 * 127 < 2^15) or of q6_k (8 * 32 * 127), one step of q8_0 (2 * 128 * 127)."""
 
     def __init__(self, name: str) -> None:
         self.name, self.signed = name, name in _BIAS
