@@ -110,8 +110,8 @@ def _slots(buffers: Sequence[Buffer]) -> tuple[list[_Slot], list[tuple[str, str]
         size = _aligned(b.size)
         if b.replaces is not None:
             old, slot = known[b.replaces], slots.get(b.replaces)
-            # Legal once a place, at the old one's very end, where it is no larger than the place.
-            if slot and slot.names[-1] == old.name and old.last == b.first and size <= slot.size:
+            # Legal once a place and step, at the old one's very end, where it is no larger.
+            if slot and slot.names[-1] == old.name and old.first < b.first == old.last and size <= slot.size:
                 slot.last = b.last
                 slot.names.append(b.name)
                 slots[b.name] = slot
