@@ -35,7 +35,7 @@ def timed(run: Callable[[], object]) -> float:
 
 
 def compare(n: int, threads: int, rounds: int, peak: float) -> dict[str, Any]:
-    import torch
+    import torch  # pyright: ignore[reportMissingImports]
 
     torch.set_num_threads(threads)
     rng = np.random.default_rng(n)
@@ -62,7 +62,7 @@ def compare(n: int, threads: int, rounds: int, peak: float) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--sizes", type=int, nargs="+", default=[512, 1024, 2048])
     parser.add_argument("--rounds", type=int, default=15)

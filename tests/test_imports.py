@@ -1,4 +1,5 @@
-"""Who may import whom, as data (docs/architecture.md has the picture), and what an import may cost."""
+"""Who may import whom, as data (docs/architecture.md has the picture), and what an import may
+cost."""
 
 from __future__ import annotations
 

@@ -18,12 +18,15 @@ def list_(json: options.Json = False) -> None:
 
     found = cachefile.entries()
     if json:
-        terminal.print_json({
-            "folder": str(cachefile.root()),
-            "entries": [
-                {"kind": e.kind, "name": e.name, "bytes": e.size, "written": e.written} for e in found
-            ],
-        })  # fmt: skip
+        terminal.print_json(
+            {
+                "folder": str(cachefile.root()),
+                "entries": [
+                    {"kind": e.kind, "name": e.name, "bytes": e.size, "written": e.written}
+                    for e in found
+                ],
+            }
+        )
         return
     rows = []
     for kind in sorted({e.kind for e in found}):

@@ -65,7 +65,12 @@ class Conversation:
     """The messages so far, and what a line of input does to them."""
 
     def __init__(
-        self, m: Model, sampling: Sampling, max_tokens: int, stop: tuple[str, ...], system: str | None
+        self,
+        m: Model,
+        sampling: Sampling,
+        max_tokens: int,
+        stop: tuple[str, ...],
+        system: str | None,
     ) -> None:
         self.m, self.sampling, self.max_tokens, self.stop = m, sampling, max_tokens, stop
         self.start = [{"role": "system", "content": system}] if system else []
@@ -84,7 +89,9 @@ class Conversation:
                 self.messages = list(self.start)
                 terminal.note("the conversation is forgotten")
             case command if command.startswith("/"):
-                terminal.note(f"there is no command {command.split()[0]}; /help lists those there are")
+                terminal.note(
+                    f"there is no command {command.split()[0]}; /help lists those there are"
+                )
             case said:
                 self.answer(said)
         return True
@@ -96,7 +103,9 @@ class Conversation:
         try:
             assert self.m.chat is not None
             ids = self.m.chat.encode(asked)
-            for piece in self.m.generate(ids, self.max_tokens, stop=self.stop, sampling=self.sampling):
+            for piece in self.m.generate(
+                ids, self.max_tokens, stop=self.stop, sampling=self.sampling
+            ):
                 pieces.append(piece)
                 print(piece, end="", flush=True)
         except KeyboardInterrupt:

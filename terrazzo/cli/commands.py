@@ -1,6 +1,7 @@
 """All commands, one file each, and how their errors are shown.
 
-A command's file imports what it needs when it runs: `terrazzo --help` loads neither NumPy nor the compiler.
+A command's file imports what it needs when it runs: `terrazzo --help` loads neither NumPy nor the
+compiler.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Sequence
 
 import typer
 
-from terrazzo.cli import cache, chat, generate, kernel, models, pull
+from terrazzo.cli import bench, cache, chat, doctor, generate, kernel, models, pull
 from terrazzo.cli.main import INTERRUPTED, USER_ERROR
 from terrazzo.errors import TerrazzoError
 
@@ -37,7 +38,7 @@ def _top(
         print(context.get_help())
 
 
-for module in (generate, chat, pull, models):
+for module in (generate, chat, pull, models, bench, doctor):
     root.command(name=module.__name__.rpartition(".")[2])(module.command)
 root.add_typer(kernel.commands, name="kernel")
 root.add_typer(cache.commands, name="cache")

@@ -36,7 +36,8 @@ def command(
     activations: options.Activations = "int8",
     json: options.Json = False,
 ) -> None:
-    """Write the completion of a prompt: text to stdout as it comes, figures to stderr at the end."""
+    """Write the completion of a prompt: text to stdout as it comes, figures to stderr at the
+    end."""
     text = _prompt(prompt)
     from terrazzo.engine.options import Sampling
 

@@ -59,7 +59,10 @@ def show(name: Name, json: options.Json = False) -> None:
     if json:
         terminal.print_json({**describe(kernel), "source": kernel.source})
         return
-    rows = [(p["name"], p["kind"], p["type"], p["shape"], p["default"]) for p in describe(kernel)["parameters"]]
+    rows = [
+        (p["name"], p["kind"], p["type"], p["shape"], p["default"])
+        for p in describe(kernel)["parameters"]
+    ]
     terminal.table(("PARAMETER", "KIND", "TYPE", "SHAPE", "DEFAULT"), rows)
     print(f"\n{kernel.source.rstrip()}")
 
@@ -95,7 +98,9 @@ def explain(
         terminal.print_json({"kernel": name, "isa": detect().name, "stages": shown})
         return
     for title, text in shown.items():
-        extra = {"nest": ": loops and memory plan", "assembly": f" for {detect().why()}"}.get(title, "")
+        extra = {"nest": ": loops and memory plan", "assembly": f" for {detect().why()}"}.get(
+            title, ""
+        )
         print(f"==== {title}{extra}\n{text.rstrip()}\n")
 
 
@@ -156,12 +161,14 @@ def _report(r: Mapping[str, Any]) -> None:
         f"\n{terminal.seconds(r['time_s'])} (median of {r['runs']}, fastest"
         f" {terminal.seconds(r['fastest_s'])}) on {r['threads']} threads; its arguments are"
         f" {terminal.nbytes(r['bytes'])}, so {rate:.2f} GB/s"
-        f"\nreference {terminal.seconds(r['reference_s'])}; made ready in {terminal.seconds(r['compile_s'])}"
+        f"\nreference {terminal.seconds(r['reference_s'])}; made ready in"
+        f" {terminal.seconds(r['compile_s'])}"
     )
     for name, e in r["outputs"].items():
         print(
             f"{name}: largest difference from the reference {e['max_error']:.3g}"
-            f" (largest value {e['max_value']:.3g}); {e['different']:,} of {e['values']:,} values differ"
+            f" (largest value {e['max_value']:.3g}); {e['different']:,} of {e['values']:,} values"
+            " differ"
         )
 
 
@@ -172,7 +179,9 @@ def library() -> dict[str, Kernel]:
 
     for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
         importlib.import_module(module.name)
-    return {n: k for n, k in sorted(registry().items()) if k.__module__.startswith(package.__name__)}
+    return {
+        n: k for n, k in sorted(registry().items()) if k.__module__.startswith(package.__name__)
+    }
 
 
 def find(name: str) -> Kernel:
@@ -213,9 +222,13 @@ def _constant(value: Any) -> str:
 
 
 def arguments(
-    kernel: Kernel, shape: Iterable[str] | None, dtype: Iterable[str] | None, with_: Iterable[str] | None,
-    const: Iterable[str] | None, seed: int = 0,
-) -> dict[str, Any]:  # fmt: skip
+    kernel: Kernel,
+    shape: Iterable[str] | None,
+    dtype: Iterable[str] | None,
+    with_: Iterable[str] | None,
+    const: Iterable[str] | None,
+    seed: int = 0,
+) -> dict[str, Any]:
     """Keyword arguments of a call, from the options of the command line."""
     from terrazzo.cli import kernel_inputs
 

@@ -1,8 +1,8 @@
 """Arguments for any kernel of the library: random values of the extents and types asked for.
 
-Floats are normal; index arrays hold what their kernels' contracts ask: rows of a table that exist, slots
-that are distinct, spans that lie within the tokens. A tensor is told apart by its name, which means the same
-in all of the library.
+Floats are normal; index arrays hold what their kernels' contracts ask: rows of a table that exist,
+slots that are distinct, spans that lie within the tokens. A tensor is told apart by its name, which
+means the same in all of the library.
 """
 
 from __future__ import annotations
@@ -21,10 +21,30 @@ from terrazzo.lang.types import TypeVar
 
 # Extents where none is asked for, by the dim's name.
 EXTENTS = {
-    "n": 1024, "m": 64, "k": 1024, "rows": 256, "dim": 1024, "tokens": 64, "heads": 9, "kvheads": 3,
-    "group": 3, "d": 64, "half": 32, "two": 2, "four": 4, "lanes": 16, "positions": 512, "pages": 64,
-    "seqs": 4, "blocks": 16, "spans": 8, "vocab": 8192, "recent": 64, "s": 128, "t": 128,
-}  # fmt: skip
+    "n": 1024,
+    "m": 64,
+    "k": 1024,
+    "rows": 256,
+    "dim": 1024,
+    "tokens": 64,
+    "heads": 9,
+    "kvheads": 3,
+    "group": 3,
+    "d": 64,
+    "half": 32,
+    "two": 2,
+    "four": 4,
+    "lanes": 16,
+    "positions": 512,
+    "pages": 64,
+    "seqs": 4,
+    "blocks": 16,
+    "spans": 8,
+    "vocab": 8192,
+    "recent": 64,
+    "s": 128,
+    "t": 128,
+}
 LONG = 1 << 20  # the one dim of a kernel that has no other
 FIXED = {"two": 2, "four": 4, "lanes": 16}
 SCALARS: dict[str, float | int] = {"eps": 1e-5, "scale": 0.125, "seed": 1, "stream": 0}
@@ -33,7 +53,8 @@ Extents = Mapping[str, int]
 
 
 def extents(kernel: Kernel, asked: Extents) -> dict[str, int]:
-    """An extent for every dim of `kernel`. Raises OptionError for a dim it has not, or one out of range."""
+    """An extent for every dim of `kernel`. Raises OptionError for a dim it has not, or one out of
+    range."""
     dims = list(kernel.dims)
     for name, value in asked.items():
         if name not in dims:
@@ -66,7 +87,11 @@ def types(kernel: Kernel, asked: Mapping[str, str]) -> dict[str, ElemType]:
 
 
 def make(
-    kernel: Kernel, sizes: Extents, chosen: Mapping[str, ElemType], present: Collection[str], seed: int = 0
+    kernel: Kernel,
+    sizes: Extents,
+    chosen: Mapping[str, ElemType],
+    present: Collection[str],
+    seed: int = 0,
 ) -> dict[str, Any]:
     """Keyword arguments of one call. `present`: optional tensors to give. Deterministic."""
     optional = {p.name for p in kernel.params if p.optional}
@@ -84,13 +109,16 @@ def make(
     return out
 
 
-def _tensor(p: ParamSpec, sizes: Extents, chosen: Mapping[str, ElemType], rng: np.random.Generator) -> Any:
+def _tensor(
+    p: ParamSpec, sizes: Extents, chosen: Mapping[str, ElemType], rng: np.random.Generator
+) -> Any:
     dtype = chosen[p.dtype.name] if isinstance(p.dtype, TypeVar) else p.dtype
     shape = tuple(sizes[d.name] for d in p.dims)
     if isinstance(dtype, Format):
         if shape[-1] % dtype.group:
             raise OptionError(
-                f"dim {p.dims[-1]} is {shape[-1]:,}", f"{dtype} holds groups of {dtype.group}: choose a multiple"
+                f"dim {p.dims[-1]} is {shape[-1]:,}",
+                f"{dtype} holds groups of {dtype.group}: choose a multiple",
             )
         values = rng.standard_normal(shape, np.float32)
         return Packed(dtype, shape, formats.encode(dtype, values))
@@ -109,7 +137,9 @@ def _floats(name: str, shape: tuple[int, ...], rng: np.random.Generator) -> np.n
     return np.abs(x) if name == "weight" else x
 
 
-def _indices(p: ParamSpec, shape: tuple[int, ...], s: Extents, rng: np.random.Generator) -> np.ndarray:
+def _indices(
+    p: ParamSpec, shape: tuple[int, ...], s: Extents, rng: np.random.Generator
+) -> np.ndarray:
     over = {d.name for d in p.dims}
     if p.name in LEVELS:
         return np.full(shape, LEVELS[p.name])
@@ -124,7 +154,9 @@ def _indices(p: ParamSpec, shape: tuple[int, ...], s: Extents, rng: np.random.Ge
         if s["recent"] > s["vocab"]:
             raise OptionError(f"recent is {s['recent']:,}", f"vocab has {s['vocab']:,}")
         return np.stack([rng.permutation(s["vocab"])[: s["recent"]] for _ in range(s["seqs"])])
-    bound = {"ids": "vocab", "table": "pages", "position": "positions", "count": "recent"}.get(p.name, "")
+    bound = {"ids": "vocab", "table": "pages", "position": "positions", "count": "recent"}.get(
+        p.name, ""
+    )
     return rng.integers(0, s.get(bound, 64), shape)
 
 
@@ -135,7 +167,8 @@ def _spans(s: Extents) -> dict[str, np.ndarray]:
     count, room = np.diff(edges), s["blocks"] * s["lanes"]
     if count.max() > room:
         raise OptionError(
-            f"a span of {count.max():,} tokens does not fit a context of {room:,}", "raise blocks or spans"
+            f"a span of {count.max():,} tokens does not fit a context of {room:,}",
+            "raise blocks or spans",
         )
     return {"seq": at % s["seqs"], "first": edges[:-1], "count": count, "position": room - count}
 
@@ -150,5 +183,3 @@ def copied(x: Any) -> Any:
     if isinstance(x, Packed):
         return Packed(x.format, x.shape, x.data.copy())
     return x.copy() if isinstance(x, np.ndarray) else x
-
-

@@ -1,7 +1,7 @@
 """The command `terrazzo`: runs a command and turns what it raises into an exit code.
 
-Codes: 0 done; 2 a user's error, said in one line on stderr; 130 Ctrl-C; 1 the reader of our output went
-away. Anything else that escapes is a defect and shows its traceback.
+Codes: 0 done; 2 a user's error, said in one line on stderr; 130 Ctrl-C; 1 the reader of our output
+went away. Anything else that escapes is a defect and shows its traceback.
 
 Nothing is imported at the top that takes time, so that Ctrl-C is answered from the first moment on.
 """

@@ -23,13 +23,13 @@ Seed = Annotated[int, typer.Option(help="The same seed gives the same text.")]
 Stop = Annotated[list[str] | None, typer.Option(help="End before this text; may be repeated.")]
 Threads = Annotated[int | None, typer.Option(help="Default: what this process may use.")]
 Context = Annotated[int | None, typer.Option(help="Tokens of context; default: the model's.")]
-Activations = Annotated[
-    str, typer.Option(metavar="int8|f32", help="f32 is exact and slower.")
-]
+Activations = Annotated[str, typer.Option(metavar="int8|f32", help="f32 is exact and slower.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")]
 
 
-def load(name: str, activations: str, threads: int | None, context: int | None, line: Progress) -> Model:
+def load(
+    name: str, activations: str, threads: int | None, context: int | None, line: Progress
+) -> Model:
     """The model, with the progress of loading it on `line`."""
     from terrazzo.engine import model
 

@@ -1,7 +1,8 @@
-"""What commands share on the terminal: progress on stderr, numbers as people read them, JSON, tables.
+"""What commands share on the terminal: progress on stderr, numbers as people read them, JSON,
+tables.
 
-stdout carries the result only; everything else goes to stderr. rich is imported when it is first needed:
-it costs a tenth of a second, which a quick command should not pay.
+stdout carries the result only; everything else goes to stderr. rich is imported when it is first
+needed: it costs a tenth of a second, which a quick command should not pay.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ PATIENCE_S = 0.8  # work that is done by then shows no progress
 class Progress:
     """One line of progress on stderr that appears only if the work takes longer than PATIENCE_S.
 
-    `report(what, done, total)` in bytes; a total of 0 means that it is not known. On something that is
-    no terminal nothing is shown.
+    `report(what, done, total)` in bytes; a total of 0 means that it is not known. On something that
+    is no terminal nothing is shown.
     """
 
     def __init__(self, what: str) -> None:
@@ -104,12 +105,19 @@ def seconds(value: float) -> str:
     """Three digits with the unit that suits: 0.0123 -> "12.3 ms"."""
     for scale, unit in ((1, "s"), (1e-3, "ms"), (1e-6, "µs")):
         if value >= scale:
-            return f"{value / scale:.3g} {unit}" if value < 100 * scale else f"{value / scale:.0f} {unit}"
+            return (
+                f"{value / scale:.3g} {unit}"
+                if value < 100 * scale
+                else f"{value / scale:.0f} {unit}"
+            )
     return f"{value * 1e9:.3g} ns"
 
 
-def table(header: Sequence[str], rows: Iterable[Sequence[object]], right: Sequence[int] = ()) -> None:
-    """Aligned columns on stdout, the widths from the contents; `right`: columns aligned to the right."""
+def table(
+    header: Sequence[str], rows: Iterable[Sequence[object]], right: Sequence[int] = ()
+) -> None:
+    """Aligned columns on stdout, the widths from the contents; `right`: columns aligned to the
+    right."""
     cells = [list(header), *([str(cell) for cell in row] for row in rows)]
     widths = [max(len(row[at]) for row in cells) for at in range(len(header))]
     for row in cells:

@@ -59,8 +59,9 @@ class Budget:
 
 
 class KVCache:
-    """Pages of 16 tokens, a layer after the other: K [layers, pages, kv heads, d, 16] (token = lane),
-    V [layers, pages, kv heads, 16, d]. f16, or f32 where rounding must not show (`wide`). Zero at
+    """Pages of 16 tokens, a layer after the other: K [layers, pages, kv heads, d, 16] (token =
+    lane), V [layers, pages, kv heads, 16, d]. f16, or f32 where rounding must not show (`wide`).
+    Zero at
     first: what is read past a sequence's end is finite."""
 
     def __init__(self, config: LlamaConfig, pages: int, wide: bool = False) -> None:

@@ -111,7 +111,8 @@ def _slots(buffers: Sequence[Buffer]) -> tuple[list[_Slot], list[tuple[str, str]
         if b.replaces is not None:
             old, slot = known[b.replaces], slots.get(b.replaces)
             # Legal once a place and step, at the old one's very end, where it is no larger.
-            if slot and slot.names[-1] == old.name and old.first < b.first == old.last and size <= slot.size:
+            ends_here = old.first < b.first == old.last
+            if slot and slot.names[-1] == old.name and ends_here and size <= slot.size:
                 slot.last = b.last
                 slot.names.append(b.name)
                 slots[b.name] = slot

@@ -1,4 +1,5 @@
-"""Runs the command line: in this process where it answers at once, as a process of its own where that matters."""
+"""Runs the command line: in this process where it answers at once, as a process of its own where
+that matters."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ from cli_result import COMMAND, Result
 
 from terrazzo.cli.main import app
 from terrazzo.models import store
+
 
 @pytest.fixture(scope="session")
 def model_path() -> Path:

@@ -57,7 +57,9 @@ def test_ctrl_c_stops_the_answer_and_not_the_program(terminal: pexpect.spawn) ->
     waits = []
     for _ in range(4):
         terminal.send("Write a long story about a fox.\r")
-        terminal.expect(r"\w+ \w+ \w+ \w+ \w+ \w+ \w+ \w+ \w+")  # its question and some of the answer
+        terminal.expect(
+            r"\w+ \w+ \w+ \w+ \w+ \w+ \w+ \w+ \w+"
+        )  # its question and some of the answer
         time.sleep(0.5)
         start = time.perf_counter()
         terminal.sendintr()

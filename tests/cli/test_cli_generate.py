@@ -40,7 +40,12 @@ def test_json_and_stdin(process: Run, model_path: Path, warm: None) -> None:
     assert told.err == ""
     assert said["text"].startswith(" Paris.")
     assert (said["tokens"], said["prompt_tokens"], said["stop"]) == (8, 5, "length")
-    for key in ("decode_tokens_per_s", "first_token_s", "process_to_first_token_s", "peak_rss_bytes"):
+    for key in (
+        "decode_tokens_per_s",
+        "first_token_s",
+        "process_to_first_token_s",
+        "peak_rss_bytes",
+    ):
         assert said[key] > 0
 
 
@@ -49,7 +54,8 @@ def test_stop_text_and_seed(run: Run, model_path: Path, warm: None) -> None:
     said = json.loads(run(*args, "--stop", "answer", "--stop", "Paris").out)
     assert (said["text"], said["stop"]) == (" ", "stop")
     drawn = [
-        json.loads(run(*args, "--temperature", 1.5, "--seed", seed).out)["text"] for seed in (7, 7, 8)
+        json.loads(run(*args, "--temperature", 1.5, "--seed", seed).out)["text"]
+        for seed in (7, 7, 8)
     ]
     assert drawn[0] == drawn[1] != drawn[2]
 
@@ -111,4 +117,6 @@ def test_ctrl_c_while_it_starts(
     # Before our first line runs, the interpreter's own handling applies.
     assert code == 130 or (after_s < 0.5 and code in (1, -signal.SIGINT))
     assert code != 130 or err == b""
-    assert not [p for p in tmp_path.rglob("*") if p.is_file() and p.suffix not in (".o", ".weights")]
+    assert not [
+        p for p in tmp_path.rglob("*") if p.is_file() and p.suffix not in (".o", ".weights")
+    ]

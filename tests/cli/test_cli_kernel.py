@@ -13,7 +13,18 @@ from terrazzo.cli import kernel as cli_kernel
 
 Run = Callable[..., Result]
 LIBRARY = cli_kernel.library()
-SMALL = {"n": 96, "m": 5, "k": 64, "rows": 5, "dim": 96, "tokens": 12, "spans": 3, "vocab": 300, "s": 17, "t": 17}  # fmt: skip
+SMALL = {
+    "n": 96,
+    "m": 5,
+    "k": 64,
+    "rows": 5,
+    "dim": 96,
+    "tokens": 12,
+    "spans": 3,
+    "vocab": 300,
+    "s": 17,
+    "t": 17,
+}
 
 
 def test_list(run: Run) -> None:
@@ -27,7 +38,9 @@ def test_list(run: Run) -> None:
 def test_show(run: Run) -> None:
     out = run("kernel", "show", "rms_norm").out
     assert "f32, f16, bf16, a8" in out and "def rms_norm(" in out and "[rows, dim]" in out
-    assert json.loads(run("kernel", "show", "rms_norm", "--json").out)["source"].startswith("@tz.kernel")
+    assert json.loads(run("kernel", "show", "rms_norm", "--json").out)["source"].startswith(
+        "@tz.kernel"
+    )
 
 
 @pytest.mark.parametrize("name", sorted(LIBRARY))

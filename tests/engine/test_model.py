@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,7 +23,7 @@ def model() -> Model:
     return terrazzo.load(store.pull("smollm2"), threads=2, context=256)
 
 
-def text(model: Model, prompt: str = PROMPT, n: int = 12, **options: float) -> str:
+def text(model: Model, prompt: str = PROMPT, n: int = 12, **options: Any) -> str:
     return "".join(model.generate(prompt, n, **options))
 
 

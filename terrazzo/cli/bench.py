@@ -1,0 +1,272 @@
+"""`terrazzo bench MODEL`: how fast a model runs here, and where the time goes.
+
+Prefill and decode are measured apart, in turns: prefill of a prompt into an empty cache; decode of
+tokens one by one from an empty cache on, greedy, the end token ignored. Both hold everything a user
+waits for: the step, the choice of the token, the Python around them. What starting costs is
+measured on processes of their own.
+"""
+
+from __future__ import annotations
+
+import json as json_text
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from terrazzo.cli import options, terminal
+from terrazzo.errors import OptionError, TerrazzoError
+
+if TYPE_CHECKING:
+    from terrazzo.engine.model import Model
+    from terrazzo.runtime.recording import Profile, Recording
+
+# 19 tokens of the demo model's tokenizer.
+START_PROMPT = "The river rose in the night, and by the morning the old bridge was gone, and with"
+PROFILES = 15
+
+Prompt = Annotated[int, typer.Option(min=1, help="Tokens of the prompt.")]
+Decode = Annotated[int, typer.Option(min=2, help="Tokens to decode.")]
+Runs = Annotated[int, typer.Option(min=1, help="Runs of each; the median counts.")]
+
+
+def command(
+    model: options.ModelName,
+    prompt: Prompt = 512,
+    decode: Decode = 128,
+    runs: Runs = 5,
+    threads: options.Threads = None,
+    activations: options.Activations = "int8",
+    json: options.Json = False,
+) -> None:
+    """Measure a model: tokens per second, start, memory, dispatch, bandwidth, time per kernel."""
+    with terminal.progress(f"loading {model}") as line:
+        result = measure(model, prompt, decode, runs, threads, activations, line.report)
+    terminal.print_json(result) if json else report(result)
+
+
+def measure(
+    model: str, prompt: int, decode: int, runs: int, threads: int | None, activations: str,
+    say: Callable[[str, int, int], None],
+) -> dict[str, Any]:  # fmt: skip
+    """Everything the command prints. Rates are per second; times in the unit that their names end
+    in."""
+    from terrazzo.engine import model as engine
+    from terrazzo.runtime import machine
+
+    imports = engine.peak_rss_bytes()
+    m = engine.load(model, activations=activations, threads=threads, progress=say)
+    if max(prompt + 1, decode + 2) > m.context:
+        raise OptionError(
+            f"{prompt:,} and {decode:,} tokens do not fit the context of {m.context:,}",
+            "choose fewer",
+        )
+    rates = {"prefill": [], "decode": []}
+    profiles: dict[str, list[Profile]] = {"prefill": [], "decode": []}
+    for n in range(runs + 1):  # the first warms up and does not count
+        say(f"run {n} of {runs}", 0, 0)
+        rates["prefill"].append(_prefill(m, prompt, n))
+        if n == runs:
+            profiles["prefill"] = _profiles(m.step.recording, 3)
+        rates["decode"].append(_decode(m, decode, n))
+    profiles["decode"] = _profiles(m.step.recording, PROFILES)
+    choosing = _profiles(m.sampler.greedy, PROFILES)
+    peak = engine.peak_rss_bytes()
+    chunk = (prompt - 1) % m.step.budget.tokens + 1
+    moved = bytes_per_token(m, decode // 2)
+    say("measuring the bandwidth", 0, 0)
+    bandwidth = machine.read_bandwidth(moved, m.threads) * 1e9
+    say("starting anew, with nothing cached and with everything", 0, 0)
+    cold, warm = starts(m, activations)
+    speed = {name: statistics.median(of[1:]) for name, of in rates.items()}
+    return {
+        "model": m.path,
+        "machine": machine.describe().as_dict(),
+        "threads": m.threads,
+        "activations": activations,
+        "prompt": prompt,
+        "decode": decode,
+        "runs": runs,
+        "prefill_tokens_per_s": speed["prefill"],
+        "prefill_tokens_per_s_spread": _spread(rates["prefill"][1:]),
+        "decode_tokens_per_s": speed["decode"],
+        "decode_tokens_per_s_spread": _spread(rates["decode"][1:]),
+        "load_s": warm["load_s"],
+        "load_cold_s": cold["load_s"],
+        "compile_s": cold["compile_s"],
+        "compile_cached_s": warm["compile_s"],
+        "first_token_s": warm["process_to_first_token_s"],
+        "first_token_cold_s": cold["process_to_first_token_s"],
+        "first_token_prompt_tokens": warm["prompt_tokens"],
+        "peak_rss_bytes": peak,
+        "imports_rss_bytes": imports,
+        "weight_bytes": m.step.weights.nbytes,
+        "kv_bytes": _kv_bytes(m, max(prompt, decode) + 1),
+        "dispatch_us_per_token": 1e6
+        * sum(_median(p.dispatch_s for p in part) for part in (profiles["decode"], choosing)),
+        "barriers_per_token": profiles["decode"][0].barriers + choosing[0].barriers,
+        "bytes_per_token": moved,
+        "bandwidth_bytes_per_s": bandwidth,
+        "bandwidth_share": moved * speed["decode"] / bandwidth,
+        "kernels": _kernels(profiles["decode"], choosing, profiles["prefill"], chunk),
+    }
+
+
+def _prefill(m: Model, tokens: int, run: int) -> float:
+    """Tokens/s of a prompt whose beginning no earlier run has shared."""
+    m.generate_ids(_ids(m, tokens, 2 * run), 1, ignore_eos=True)
+    return tokens / m.stats.first_token_s
+
+
+def _decode(m: Model, tokens: int, run: int) -> float:
+    m.generate_ids(_ids(m, 1, 2 * run + 1), tokens + 1, ignore_eos=True)
+    return m.stats.decode_tokens_per_s
+
+
+def _ids(m: Model, count: int, run: int) -> list[int]:
+    import numpy as np
+
+    ids = np.random.default_rng(run).integers(0, m.config.vocab_size, count)
+    ids[0] = run % m.config.vocab_size
+    return ids.tolist()
+
+
+def _profiles(recording: Recording, count: int) -> list[Profile]:
+    """Timed replays of the step that ran last: it writes what it wrote before."""
+    return [recording.profile() for _ in range(count)]
+
+
+def _median(values: Iterable[float]) -> float:
+    return statistics.median(values)
+
+
+def _spread(values: list[float]) -> list[float]:
+    return [min(values), max(values)]
+
+
+def _kv_bytes(m: Model, tokens: int) -> int:
+    """Keys and values of one sequence."""
+    return m.kv_bytes * tokens // (m.step.cache.pages * m.step.cache.k.shape[-1])
+
+
+def bytes_per_token(m: Model, depth: int) -> int:
+    """What a decode step at `depth` must read: every matrix once, and the keys and values so far.
+    Of a table that is only the embedding a single row is read."""
+    weights = m.step.weights
+    unread = 0 if m.config.tied_output else weights.embedding.data.nbytes
+    return weights.nbytes - unread + _kv_bytes(m, depth)
+
+
+def _kernels(
+    decode: list[Profile], choosing: list[Profile], prefill: list[Profile], chunk: int
+) -> list[dict[str, Any]]:
+    """Time per kernel, longest in decode first. Medians of the profiles."""
+
+    def us(profiles: list[Profile], name: str) -> float:
+        return 1e6 * _median(p.by_kernel().get(name, 0.0) for p in profiles)
+
+    names = dict.fromkeys(launch.name for p in (decode[0], choosing[0]) for launch in p.launches)
+    rows = [
+        {
+            "name": name,
+            "launches_per_token": sum(
+                launch.name == name for p in (decode[0], choosing[0]) for launch in p.launches
+            ),
+            "decode_us_per_token": us(decode, name) + us(choosing, name),
+            "prefill_us_per_token": us(prefill, name) / chunk,
+        }
+        for name in names
+    ]
+    return sorted(rows, key=lambda row: -row["decode_us_per_token"])
+
+
+def starts(m: Model, activations: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Figures of `generate --json` as a process of its own: with an empty cache, then with a full
+    one."""
+    with tempfile.TemporaryDirectory(prefix="terrazzo-bench-") as folder:
+        command = [
+            sys.executable, "-m", "terrazzo", "generate", m.path, START_PROMPT, "--max-tokens", "8",
+            "--threads", str(m.threads), "--activations", activations, "--json",
+        ]  # fmt: skip
+        cold, warm, again = (_start(command, folder) for _ in range(3))
+    return cold, min(warm, again, key=lambda run: run["process_to_first_token_s"])
+
+
+def _start(command: list[str], cache: str) -> dict[str, Any]:
+    done = subprocess.run(
+        command,
+        env={**os.environ, "TERRAZZO_CACHE": cache},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise TerrazzoError(f"starting anew failed: {done.stderr.strip()}")
+    return json_text.loads(done.stdout)
+
+
+def report(r: dict[str, Any]) -> None:
+    """The figures as a person reads them."""
+    size = terminal.nbytes
+
+    def rate(name: str) -> str:
+        low, high = r[f"{name}_tokens_per_s_spread"]
+        median = r[f"{name}_tokens_per_s"]
+        return f"{median:,.1f} tokens/s ({low:,.1f} to {high:,.1f} in {r['runs']} runs)"
+
+    bound = r["imports_rss_bytes"] + 1.15 * r["weight_bytes"] + r["kv_bytes"]
+    rows = [
+        (
+            "machine",
+            f"{r['machine']['cpu']}, {r['threads']} threads, {r['activations']} activations",
+        ),
+        (f"prefill of {r['prompt']}", rate("prefill")),
+        (f"decode of {r['decode']}", rate("decode")),
+        (
+            "load",
+            f"{terminal.seconds(r['load_s'])}"
+            f" (nothing cached {terminal.seconds(r['load_cold_s'])})",
+        ),
+        (
+            "compile",
+            f"{terminal.seconds(r['compile_s'])}, cached {terminal.seconds(r['compile_cached_s'])}",
+        ),
+        (
+            "first token",
+            f"{terminal.seconds(r['first_token_s'])} after the start of the process, with"
+            f" {r['first_token_prompt_tokens']} prompt tokens (nothing cached"
+            f" {terminal.seconds(r['first_token_cold_s'])})",
+        ),
+        (
+            "memory",
+            f"{size(r['peak_rss_bytes'])} at most; imports {size(r['imports_rss_bytes'])}"
+            f" + 1.15 × weights {size(r['weight_bytes'])} + keys and values {size(r['kv_bytes'])}"
+            f" = {size(bound)}",
+        ),
+        (
+            "dispatch",
+            f"{r['dispatch_us_per_token']:.0f} µs per token, {r['barriers_per_token']} barriers",
+        ),
+        (
+            "bandwidth",
+            f"{size(r['bytes_per_token'])} per token, {r['bandwidth_share']:.0%} of the"
+            f" {r['bandwidth_bytes_per_s'] / 1e9:.1f} GB/s measured at that working set",
+        ),
+    ]
+    for name, text in rows:
+        print(f"{name:<16}{text}")
+    print()
+    terminal.table(
+        ("KERNEL", "LAUNCHES", "DECODE µs/token", "PREFILL µs/token"),
+        [
+            (k["name"], k["launches_per_token"], f"{k['decode_us_per_token']:,.1f}",
+             f"{k['prefill_us_per_token']:,.2f}")
+            for k in r["kernels"]
+        ],
+        right=(1, 2, 3),
+    )  # fmt: skip
