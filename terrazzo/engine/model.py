@@ -263,6 +263,8 @@ def load(model: str | os.PathLike[str], *, activations: str = "int8", threads: i
         if "tokenizer.chat_template" in gguf.metadata
         else None
     )
+    gguf.release_all()
+    arena.give_back()
     t1 = time.perf_counter()
     pages, wide = -(-context // PAGE), activations == "f32"
     cached = KVCache.bytes(config, pages, wide)
@@ -271,6 +273,7 @@ def load(model: str | os.PathLike[str], *, activations: str = "int8", threads: i
         f"{config.name} with a KV cache of {context:,} tokens",
     )
     weights = loading.load(gguf, config, threads, progress)
+    gguf.release_all()
     t2 = time.perf_counter()
     cache = KVCache(config, pages, wide)
     budget = Budget(min(PREFILL_TOKENS, context), 1, cache.pages)

@@ -119,10 +119,9 @@ class GGUF:
         start = info.offset - info.offset % mmap.PAGESIZE
         self._map.madvise(mmap.MADV_DONTNEED, start, info.offset + info.nbytes - start)
 
-    def release_header(self) -> None:
-        """The same for the header (metadata and tensor table), whose values can still be read."""
-        end = min((info.offset for info in self.tensors.values()), default=self._data.size)
-        self._map.madvise(mmap.MADV_DONTNEED, 0, end)
+    def release_all(self) -> None:
+        """The same for the whole file, header included; everything can still be read."""
+        self._map.madvise(mmap.MADV_DONTNEED)
 
 
 def _reason(error: Exception) -> str:

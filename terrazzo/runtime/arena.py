@@ -10,6 +10,7 @@ placed that live at the same time (greedy-by-size for offset calculation of Pisa
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -168,6 +169,14 @@ def check_memory(needed: int, what: str) -> None:
             f"{what} needs {needed:,} B of device memory, {available:,} B are available",
             "choose a shorter context or a smaller model, or free memory",
         )
+
+
+def give_back() -> None:
+    """Return freed heap memory to the system, where the C library can (glibc): what building a
+    tokenizer or compiling took for a moment shall not count against the model for good."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(ctypes.c_size_t(0))
 
 
 class Arena:

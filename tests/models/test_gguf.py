@@ -72,7 +72,7 @@ def test_release_gives_pages_back_and_data_stays_readable(model_path: Path) -> N
     reader.release(name)
     assert before - resident_file_bytes() > 0.9 * size
     assert int(reader.raw(name).sum(dtype=np.int64)) == total
-    reader.release_header()
+    reader.release_all()
     assert reader.metadata["general.architecture"] == "llama"
 
 
