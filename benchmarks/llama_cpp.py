@@ -4,8 +4,8 @@
 
 * prefill of 512 tokens and decode of 128, tokens/s: `terrazzo bench` against `llama-bench`. In each
   round each is run once per thread count; who goes first alternates. Shown: median [smallest,
-  largest] over the rounds, and the ratio of the medians with the limits asked for (decode 1.3,
-  prefill 3).
+  largest] over the rounds, and the median of the rounds' ratios with the limits asked for (decode
+  1.3, prefill 3).
 * decode through llama.cpp's Python API (greedy, 128 tokens), the way most Python programs meet it.
 * whole process to first token: start of the process to its end, with one token made after a
   19-token prompt; ours with an empty cache folder (cold) and a full one (warm). Peak resident
@@ -40,6 +40,7 @@ PROMPT = (
     " the compiler and the network"
 )  # 19 tokens
 PREFILL, DECODE = 512, 128
+RUNS = 3  # of each in a round; its median is the round's sample
 LIMITS = {"prefill": 3.0, "decode": 1.3}
 API_SCRIPT = Path(__file__).with_name("llama_cpp_api.py")
 
@@ -55,9 +56,14 @@ class Results:
     def add(self, quantity: str, threads: int, who: str, value: float) -> None:
         self.samples[quantity, threads, who].append(value)
 
-    def median(self, quantity: str, threads: int, who: str) -> float | None:
-        values = self.samples.get((quantity, threads, who))
-        return statistics.median(values) if values else None
+    def ratio(self, quantity: str, threads: int) -> str:
+        """Median of the rounds' ratios: both sides of a round met the same machine."""
+        ours = self.samples.get((quantity, threads, "terrazzo"), [])
+        theirs = self.samples.get((quantity, threads, "llama.cpp"), [])
+        ratios = [a / b for a, b in zip(ours, theirs, strict=False)]
+        if not ratios:
+            return "-"
+        return f"{statistics.median(ratios):.2f} x \\[{min(ratios):.2f}, {max(ratios):.2f}]"
 
     def text(self, quantity: str, threads: int, who: str, digits: int = 1) -> str:
         values = self.samples.get((quantity, threads, who))
@@ -65,7 +71,7 @@ class Results:
             return "-"
         low, high = min(values), max(values)
         middle = statistics.median(values)
-        return f"{middle:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
+        return f"{middle:.{digits}f} \\[{low:.{digits}f}, {high:.{digits}f}]"
 
 
 @dataclass(frozen=True)
@@ -80,14 +86,14 @@ class Bench:
     def ours(self, threads: int) -> None:
         sizes = ["--prompt", str(PREFILL), "--decode", str(DECODE)]
         command = [self.terrazzo, "bench", str(self.model), *sizes, "--threads", str(threads)]
-        figures = _json([*command, "--json"])
+        figures = _json([*command, "--runs", str(RUNS), "--json"])
         for name in ("prefill", "decode"):
-            self.results.add(name, threads, "terrazzo", _number(figures[f"{name}_tokens_per_s"]))
+            self.results.add(name, threads, "terrazzo", figures[f"{name}_tokens_per_s"])
         for name in ("dispatch_us_per_token", "barriers_per_token"):
-            self.results.add(name, threads, "terrazzo", _number(figures[name]))
+            self.results.add(name, threads, "terrazzo", figures[name])
 
     def theirs(self, threads: int) -> None:
-        sizes = ["-p", str(PREFILL), "-n", str(DECODE), "-r", "3"]
+        sizes = ["-p", str(PREFILL), "-n", str(DECODE), "-r", str(RUNS)]
         command = [str(self.peer.llama_bench), "-m", str(self.model), "-t", str(threads)]
         for row in _json([*command, *sizes, "-o", "json"]):
             name = "prefill" if row["n_prompt"] else "decode"
@@ -103,11 +109,11 @@ class Bench:
         python = [str(self.peer.python), "-P", str(API_SCRIPT)]
         return [*python, str(self.model), str(threads), str(tokens), PROMPT]
 
-    def first_token(self, threads: int, home: Path, state: str) -> None:
-        """A whole process of ours; `home` holds its caches."""
+    def first_token(self, threads: int, cache: Path, state: str) -> None:
+        """A whole process of ours, with its machine code and repacked weights in `cache`."""
         command = [self.terrazzo, "generate", str(self.model), PROMPT, "--max-tokens", "1"]
         options = ["--temperature", "0", "--threads", str(threads)]
-        environment = os.environ | {"TERRAZZO_HOME": str(home)}
+        environment = os.environ | {"TERRAZZO_CACHE": str(cache)}
         seconds, peak = _whole([*command, *options], environment)
         self.results.add("first token", threads, f"terrazzo, {state}", seconds)
         self.results.add("peak memory", threads, f"terrazzo, {state}", peak)
@@ -132,30 +138,28 @@ def measure(bench: Bench, threads: list[int], rounds: int, peer_only: bool = Fal
             for count in threads:
                 bench.first_token_api(count)
                 if not peer_only:
-                    home = Path(folder, f"{number}-{count}")
-                    bench.first_token(count, home, "cold cache")
-                    bench.first_token(count, home, "warm cache")
+                    cache = Path(folder, f"{number}-{count}")
+                    bench.first_token(count, cache, "cold cache")
+                    bench.first_token(count, cache, "warm cache")
             _say(f"round {number + 1} of {rounds}: first token done")
 
 
 def table(results: Results, threads: list[int]) -> Table:
-    grid = Table(title="terrazzo against llama.cpp: median [smallest, largest]")
+    grid = Table(title="terrazzo against llama.cpp")
     for column in ("", "threads", "terrazzo", "llama.cpp", "ratio", "limit", "llama_cpp API"):
         grid.add_column(column, justify="left" if not column else "right")
     for name in LIMITS:
         for count in threads:
-            ours, theirs = (results.median(name, count, w) for w in ("terrazzo", "llama.cpp"))
-            ratio = f"{ours / theirs:.2f} x" if ours and theirs else "-"
             sides = [results.text(name, count, w) for w in ("terrazzo", "llama.cpp")]
             size = PREFILL if name == "prefill" else DECODE
             title, limit = f"{name} {size}, tokens/s", f"{LIMITS[name]} x"
             api = results.text(name, count, "llama_cpp API")
-            grid.add_row(title, str(count), *sides, ratio, limit, api)
+            grid.add_row(title, str(count), *sides, results.ratio(name, count), limit, api)
     return grid
 
 
 def process_table(results: Results, threads: list[int]) -> Table:
-    grid = Table(title="whole process, one token after 19: median [smallest, largest]")
+    grid = Table(title="whole process, one token after a prompt of 19")
     sides = ("terrazzo, cold cache", "terrazzo, warm cache", "llama_cpp API")
     for column in ("", "threads", *sides):
         grid.add_column(column, justify="left" if not column else "right")
@@ -174,15 +178,11 @@ def _json(command: list[str]) -> Any:
     return json.loads(done.stdout)
 
 
-def _number(value: Any) -> float:
-    """A figure, or the median of a figure given with its spread."""
-    return float(value["median"] if isinstance(value, dict) else value)
-
-
 def _whole(command: list[str], environment: dict[str, str]) -> tuple[float, float]:
     """Seconds from start to end of a process, and its peak resident MiB."""
     start = time.perf_counter()
-    child = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
+    nowhere = subprocess.DEVNULL
+    child = subprocess.Popen(command, env=environment, stdout=nowhere, stderr=nowhere)
     _, status, usage = os.wait4(child.pid, 0)
     seconds = time.perf_counter() - start
     child.returncode = os.waitstatus_to_exitcode(status)
@@ -232,8 +232,11 @@ def main() -> None:
         rows = [{"what": w, "threads": t, "who": who, "samples": v} for (w, t, who), v in samples]
         print(json.dumps(rows, indent=1))
     else:
-        Console().print(table(bench.results, options.threads))
-        Console().print(process_table(bench.results, options.threads))
+        console = Console()
+        # A pipe has no width of its own: 80 columns would break every cell.
+        console.width = max(console.width, 140)
+        console.print(table(bench.results, options.threads))
+        console.print(process_table(bench.results, options.threads))
 
 
 if __name__ == "__main__":
