@@ -175,13 +175,14 @@ def _report(r: Mapping[str, Any]) -> None:
 def library() -> dict[str, Kernel]:
     """The kernels defined in terrazzo/kernels, by name."""
     import terrazzo.kernels as package
-    from terrazzo.lang.kernel import registry
+    from terrazzo.lang.kernel import Kernel
 
-    for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
-        importlib.import_module(module.name)
-    return {
-        n: k for n, k in sorted(registry().items()) if k.__module__.startswith(package.__name__)
-    }
+    found: dict[str, Kernel] = {}
+    for info in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+        module = importlib.import_module(info.name)
+        kernels = (x for x in vars(module).values() if isinstance(x, Kernel))
+        found.update((k.name, k) for k in kernels if k.__module__ == info.name)
+    return dict(sorted(found.items()))
 
 
 def find(name: str) -> Kernel:
