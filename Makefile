@@ -16,6 +16,9 @@ BIN := $(VENV)/bin
 PIP := -m pip install --quiet --disable-pip-version-check
 PYTEST_OPTIONS ?=
 
+# Compiled modules are kept: without them every start of the program compiles its source again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help run test lint oracle bench clean
