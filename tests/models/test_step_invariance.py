@@ -70,6 +70,7 @@ def test_one_piece_or_many(one: tuple[bool, LlamaStep]) -> None:
     _, s = one
     ids = np.random.default_rng(7).integers(20, 40_000, 75).tolist()
     expected = whole(s, ids)
+    got = np.empty(0)
     for cuts in ([1, 2, 40], [16, 32, 48, 64], [74], [33, 34, 35]):
         for begin, end in zip([0, *cuts], [*cuts, len(ids)], strict=True):
             got = s.run([Chunk(IN_ORDER, ids[begin:end], begin)])[0]
