@@ -3,11 +3,13 @@
 # make lint    ruff and pyright
 # make oracle  the tests against transformers, in an environment of their own
 # make bench   measure this machine with the demo model
+# make bench-peer  the same beside llama.cpp, which is built first (some 10 minutes)
 # make clean   remove environments and caches of this checkout (models and ~/.cache stay)
 
 PYTHON ?= python3
-PROMPT ?= The three most important inventions in the history of computing are
+PROMPT ?= Once upon a time, in a small village by the sea,
 TOKENS ?= 96
+SAMPLING ?= --temperature 0.6 --top-p 0.9 --repeat-penalty 1.1 --seed 1
 THREADS ?= 2
 
 VENV := .venv
@@ -21,7 +23,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test lint oracle bench clean
+.PHONY: help run test lint oracle bench bench-peer clean
 
 help:
 	@sed -n 's/^# make/make/p' Makefile
@@ -63,7 +65,8 @@ $(ORACLE)/.oracle: $(ORACLE)/.made pyproject.toml
 
 run: $(VENV)/.run
 	@$(BIN)/terrazzo pull smollm2
-	@$(BIN)/terrazzo generate smollm2 "$(PROMPT)" --max-tokens $(TOKENS)
+	@echo "$(PROMPT)"
+	@$(BIN)/terrazzo generate smollm2 "$(PROMPT)" --max-tokens $(TOKENS) $(SAMPLING)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -80,6 +83,11 @@ oracle: $(ORACLE)/.oracle
 bench: $(VENV)/.run
 	@$(BIN)/terrazzo pull smollm2
 	@$(BIN)/terrazzo bench smollm2 --prompt 512 --decode 128 --threads $(THREADS)
+
+bench-peer: $(VENV)/.run
+	@$(BIN)/terrazzo pull smollm2
+	@$(BIN)/python benchmarks/peers.py
+	@$(BIN)/python benchmarks/llama_cpp.py
 
 clean:
 	rm -rf $(VENV) $(ORACLE) .venv-bench build dist .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,68 @@
+"""`terrazzo bench` and `doctor`: every figure is there, has a sensible sign, and agrees with its neighbours."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from cli_result import Result
+
+Run = Callable[..., Result]
+
+
+def test_bench(run: Run, model_path: Path) -> None:
+    done = run(
+        "bench", model_path, "--prompt", 24, "--decode", 6, "--runs", 2, "--threads", 1, "--json"
+    )
+    assert (done.code, done.err) == (0, "")
+    said = json.loads(done.out)
+    for key in (
+        "prefill_tokens_per_s", "decode_tokens_per_s", "load_s", "compile_s", "compile_cached_s",
+        "first_token_s", "peak_rss_bytes", "weight_bytes", "kv_bytes", "bytes_per_token",
+        "bandwidth_bytes_per_s", "bandwidth_share",
+    ):  # fmt: skip
+        assert said[key] > 0, key
+    for key in ("prefill_tokens_per_s", "decode_tokens_per_s"):
+        low, high = said[f"{key}_spread"]
+        assert low <= said[key] <= high
+    assert said["dispatch_us_per_token"] >= 0
+    assert said["barriers_per_token"] == 0  # one thread waits for nobody
+    assert said["first_token_prompt_tokens"] == 19
+    assert said["compile_cached_s"] < said["compile_s"]
+    assert said["imports_rss_bytes"] < said["peak_rss_bytes"]
+    # 30 layers of 3 heads of 64, keys and values in f16, for 25 tokens
+    assert said["kv_bytes"] == 25 * 30 * 3 * 64 * 2 * 2
+    kernels = {k["name"]: k for k in said["kernels"]}
+    assert {"linear", "gated_linear", "attention", "rms_norm", "argmax"} <= kernels.keys()
+    assert kernels["gated_linear"]["launches_per_token"] == 30
+    times = [k["decode_us_per_token"] for k in said["kernels"]]
+    assert times == sorted(times, reverse=True)
+    assert all(k["prefill_us_per_token"] >= 0 for k in said["kernels"])
+
+
+def test_bench_refuses_what_does_not_fit(run: Run, model_path: Path) -> None:
+    said = run("bench", model_path, "--prompt", 9000, "--runs", 1).error_line()
+    assert "9,000" in said and "8,192" in said
+
+
+def test_doctor(run: Run, folders: dict[str, str]) -> None:
+    out = run("doctor").out
+    for word in ("CPU", "chosen", "micro-kernels", "threads", "GB/s", "GFLOP/s", "LLVM"):
+        assert word in out
+    assert folders["TERRAZZO_CACHE"] in out
+    said = json.loads(run("doctor", "--threads", 1, "--json").out)
+    assert said["measured"]["threads"] == 1
+    assert said["measured"]["f32_flop_per_s"] > 1e9
+    assert all(rate > 1e8 for rate in said["measured"]["read_bytes_per_s"].values())
+    assert said["isa"]["name"] in ("avx512vnni", "avx512", "avx2", "plain")
+    assert said["threads"]["default"] >= 1
+
+
+def test_doctor_names_a_folder_that_cannot_be_used(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("TERRAZZO_CACHE", str(tmp_path / "file" / "cache"))
+    assert "cannot be made" in run("doctor", "--threads", 1).out
