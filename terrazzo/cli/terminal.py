@@ -41,11 +41,14 @@ class Progress:
     def _update(self) -> None:
         if self._bar is not None:
             what, done, total = self._state
-            self._bar.update(self._task, description=what, completed=done, total=total or None)
+            amount = f"{nbytes(done)} of {nbytes(total)}" if total else ""
+            self._bar.update(
+                self._task, description=what, completed=done, total=total or None, amount=amount
+            )
 
     def _show(self) -> None:
         from rich.console import Console
-        from rich.progress import BarColumn, DownloadColumn, SpinnerColumn, TextColumn
+        from rich.progress import BarColumn, SpinnerColumn, TextColumn
         from rich.progress import Progress as Bar
 
         with self._lock:
@@ -53,9 +56,9 @@ class Progress:
                 return
             self._bar = Bar(
                 SpinnerColumn(), TextColumn("{task.description}"), BarColumn(bar_width=30),
-                DownloadColumn(binary_units=True), console=Console(stderr=True), transient=True,
+                TextColumn("{task.fields[amount]}"), console=Console(stderr=True), transient=True,
             )  # fmt: skip
-            self._task = self._bar.add_task(self._state[0], total=None)
+            self._task = self._bar.add_task(self._state[0], total=None, amount="")
             self._update()
             self._bar.start()
 

@@ -242,7 +242,8 @@ def load(model: str | os.PathLike[str], *, activations: str = "int8", threads: i
 
     activations: "int8" (quantised on the fly for products with low-bit weights; keys and values in
     f16) or "f32" (both in f32). threads: default what this process may use. context: tokens of KV
-    cache, default the model's. progress(what, done, total) is called while loading. Raises
+    cache, default the model's. progress(what, done, total) is called while
+    loading, with a total of 0 where it is not known. Raises
     ModelFileError, OptionError, MemoryShortage.
     """
     if activations not in ("int8", "f32"):
@@ -275,6 +276,8 @@ def load(model: str | os.PathLike[str], *, activations: str = "int8", threads: i
     weights = loading.load(gguf, config, threads, progress)
     gguf.release_all()
     t2 = time.perf_counter()
+    if progress is not None:
+        progress("making kernels ready", 0, 0)
     cache = KVCache(config, pages, wide)
     budget = Budget(min(PREFILL_TOKENS, context), 1, cache.pages)
     step = LlamaStep(config, weights, cache, budget, int8=activations == "int8", threads=threads)
