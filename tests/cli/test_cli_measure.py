@@ -1,4 +1,4 @@
-"""`terrazzo bench` and `doctor`: every figure is there, has a sensible sign, and agrees with its neighbours."""
+"""`terrazzo bench` and `doctor`: every figure is there, and agrees with its neighbours."""
 
 from __future__ import annotations
 
