@@ -75,10 +75,11 @@ def f32(model_path: Path) -> Any:
 
 def test_logits_f32(f32: Any) -> None:
     got = evaluate(f32)
-    assert got.cosine.min() >= 0.99999
+    # The bar is 0.99999. Measured 1 - 9e-10; one row of one layer's weights that is 2 % off gives
+    # 1 - 9e-7, so the test asks for more than the bar.
+    assert got.cosine.min() >= 1 - 1e-7
     assert got.same_top.mean() >= 0.999
-    # Rounding only: the divergence of two fp32 evaluations, far under any quantisation's.
-    assert np.abs(got.coarse_kl).max() < 1e-4
+    assert np.abs(got.coarse_kl).max() < 1e-4  # measured 6e-6: "1 - p" of f32 chances
     assert np.exp(got.loss.mean()) == pytest.approx(oracle_perplexity(), rel=1e-4)
 
 
