@@ -10,12 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from terrazzo.ir.ops import Kernel
 from terrazzo.ir.types import DType, Format, Value
 from terrazzo.targets.cpu.builder import Function, W
-from terrazzo.targets.cpu.nest import Buf, Program
+
+if TYPE_CHECKING:  # a start from cached code needs this file, and not the nest IR
+    from terrazzo.targets.cpu.nest import Buf, Program
 
 FIRST_SLOT = 8
 
