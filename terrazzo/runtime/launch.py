@@ -20,7 +20,6 @@ from terrazzo.lang.bind import Binding, bind
 from terrazzo.lang.kernel import Kernel
 from terrazzo.runtime import recall
 from terrazzo.runtime import threads as thread_count
-from terrazzo.targets import reference as reference_target
 from terrazzo.targets.cpu import layouts, pool
 from terrazzo.targets.cpu.compile import Compiled, Stages, compiled, stages
 from terrazzo.targets.cpu.frame import FIRST_SLOT
@@ -222,6 +221,8 @@ def explain(kernel: Kernel, args: Sequence[Any], kwargs: Mapping[str, Any]) -> S
 
 def reference(kernel: Kernel, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
     """Run on the reference target."""
+    from terrazzo.targets import reference as reference_target
+
     b = bind(kernel, args, kwargs)
     ir = kernel.specialise(b.dtypes, b.consts, b.present, b.statics)
     reference_target.run(ir, {n: t.array for n, t in b.tensors.items()}, b.scalars)
