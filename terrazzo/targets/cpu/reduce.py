@@ -58,8 +58,11 @@ class Reducer:
                 "splat (float 0xFFF0000000000000)" if low else "splat (float 0x7FF0000000000000)"
             )
         else:
+            bits = x.dtype.bits if isinstance(x.dtype, DType) else 32
             signed = isinstance(x.dtype, DType) and x.dtype.kind == "int"
-            value = isplat((-(2**31) if signed else 0) if low else (2**31 - 1 if signed else -1))
+            least = -(1 << bits - 1) if signed else 0
+            most = (1 << bits - 1) - 1 if signed else (1 << bits) - 1
+            value = isplat(least if low else (-1 if most == 2**32 - 1 else most))
         first = [(VF if fl else VI, value)]
         return [*first, (VI, isplat(2**31 - 1))] if kind == "argmax" else first
 
@@ -74,8 +77,7 @@ class Reducer:
             x = f.op(f"select {VB} {mask[0]}, {t} {x}, {t} {start}")
         if kind != "argmax":
             return [self.two(kind, v, acc[0], x)]
-        op = "fcmp ogt" if t == VF else f"icmp {'ugt' if is_unsigned(v) else 'sgt'}"
-        better = f.op(f"{op} {t} {x}, {acc[0]}")
+        better = self.greater(v, t, x, acc[0])
         fresh = f.op(f"icmp eq {VI} {acc[1]}, {isplat(2**31 - 1)}")
         if mask is not None:
             fresh = f.op(f"and {VB} {fresh}, {mask[0]}")
@@ -84,6 +86,14 @@ class Reducer:
         at = f.op(f"add {VI} {begin}, {LANES}")
         return [f.op(f"select {VB} {better}, {t} {x}, {t} {acc[0]}"),
                 f.op(f"select {VB} {better}, {VI} {at}, {VI} {acc[1]}")]  # fmt: skip
+
+    def greater(self, v: Value, t: str, x: str, y: str) -> str:
+        """x > y on 16 lanes, a NaN being greater than every number (the first one is found)."""
+        f = self.f
+        if t != VF:
+            return f.op(f"icmp {'ugt' if is_unsigned(v) else 'sgt'} {t} {x}, {y}")
+        above = f.op(f"fcmp ugt {t} {x}, {y}")
+        return f.op(f"and {VB} {above}, {f.op(f'fcmp ord {t} {y}, {y}')}")
 
     def two(self, kind: str, v: Value, a: str, b: str) -> str:
         """One combining step on 16 lanes. max and min let a NaN through."""
@@ -112,9 +122,14 @@ class Reducer:
             y = f.op(f"shufflevector {t} {x}, {t} {x}, {VI} <{pick}>")
             if kind == "argmax":
                 other = f.op(f"shufflevector {VI} {index}, {VI} {index}, {VI} <{pick}>")
-                cmp = "fcmp o" if t == VF else f"icmp {'u' if is_unsigned(v) else 's'}"
-                gt = f.op(f"{cmp}gt {t} {y}, {x}")
-                eq = f.op(f"{'fcmp o' if t == VF else 'icmp '}eq {t} {y}, {x}")
+                gt = self.greater(v, t, y, x)
+                eq = f.op(f"{'fcmp ueq' if t == VF else 'icmp eq'} {t} {y}, {x}")
+                if t == VF:  # equal, or both NaN
+                    eq = f.op(f"and {VB} {eq}, {f.op(f'xor {VB} {gt}, splat (i1 true)')}")
+                    one = f.op(f"fcmp uno {t} {x}, {x}")
+                    other_nan = f.op(f"fcmp uno {t} {y}, {y}")
+                    same = f.op(f"icmp eq {VB} {one}, {other_nan}")
+                    eq = f.op(f"and {VB} {eq}, {same}")
                 lower = f.op(f"and {VB} {eq}, {f.op(f'icmp ult {VI} {other}, {index}')}")
                 take = f.op(f"or {VB} {gt}, {lower}")
                 index = f.op(f"select {VB} {take}, {VI} {other}, {VI} {index}")
@@ -125,6 +140,9 @@ class Reducer:
         if kind == "argmax":
             return f.op(f"extractelement {VI} {index}, i32 0")
         out = f.op(f"extractelement {t} {x}, i32 0")
+        dtype = r.value.dtype
+        if isinstance(dtype, DType) and dtype.kind != "float" and dtype.bits < 32:
+            return f.op(f"trunc i32 {out} to {element_type(dtype)}")
         if r.value.dtype in (f16, bf16):  # buffers keep the rounded value as f32
             return self.ev.round_to(out, r.value, False)
         return out
