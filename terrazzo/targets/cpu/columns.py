@@ -94,6 +94,8 @@ class NestEmitter:
             ev.chunk, ev.mask = c, mask
             work = [r for r in roots if r.kind != "reduce"]
             values = [self.ev.vector(r.value) if r.kind != "store" else self.touch(r) for r in work]
+            for r in reduces:
+                self.ev.vector(self.reducer.kind_of(r)[1])  # what a store here may write over
             for r, x in zip(work, values, strict=True):
                 if r.kind == "store" and r.store is not None:
                     ev.store(r.store)

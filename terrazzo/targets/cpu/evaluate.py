@@ -417,8 +417,8 @@ class Evaluator:
             return f.op(f"icmp ne i8 {x}, 0") if bool_in else x
         p, stride = self.place_of(s)
         if stride is None:
-            return self.load_lanes(t, self.lane_pointers(s))
-        if str(stride) == "1":
+            x = self.load_lanes(t, self.lane_pointers(s))
+        elif str(stride) == "1":
             x = masked_load(f, self.helpers, t, f.gep(p, self.chunk or "0", t), self.mask)
         else:
             at = f.mul(self.chunk or "0", stride)

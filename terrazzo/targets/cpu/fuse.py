@@ -12,8 +12,9 @@ from dataclasses import replace
 from terrazzo.errors import KernelError
 from terrazzo.ir.graph import Graph, index_axes, index_values, walk
 from terrazzo.ir.ops import Kernel, Load, Loop, Op, Stmt, Store
-from terrazzo.ir.types import Format, Value
+from terrazzo.ir.types import DType, Format, Value
 from terrazzo.targets.cpu.access import unit_axis
+from terrazzo.targets.cpu.effects import Effects
 from terrazzo.targets.cpu.nest import Buf, Level, Nest, NestStmt, Root
 from terrazzo.targets.cpu.vecmath import EXPENSIVE
 
@@ -31,6 +32,9 @@ class NestBuilder:
         self.out: list[NestStmt] = []
         self.pending: list[Root] = []
         self.trip: set[int] = set()  # carry variables whose first trip starts from zero
+        self.effects = Effects(kernel, self.graph)
+        self.loaded: list[Load] = []  # loads whose values may still be wanted
+        self.here = -1  # position of the last statement that is dealt with
         self._users = self._find_users()
 
     # -- small helpers --------------------------------------------------------------------------
@@ -162,10 +166,50 @@ class NestBuilder:
         buffer will change."""
         roots, self.pending = self.pending, []
         if roots:
+            self.settle(self.endangered(roots))
             self.nests(roots)
         for r in roots:
             if r.kind == "mat" and r.buf is not None and not r.buf.name.startswith("acc"):
                 self.place(r.value, r.buf)
+
+    def endangered(self, roots: list[Root]) -> list[Load]:
+        """Virtual loads that the stores among `roots` would change before their last use, unless
+        they are read in the same column loop, at the place that is written (then `nest` sees to
+        the order)."""
+        out: dict[int, Load] = {}
+        for r in roots:
+            if r.store is None:
+                continue
+            for load in self.loaded:
+                v = load.result
+                if v.id in self.mat or v.id in out or not self.effects.conflict(load, r.store):
+                    continue
+                readers = [x for x in roots if v.id in self.under(x)]
+                together = not readers or (
+                    load.index == r.store.index
+                    and all(self.shape(x) == self.shape(r) for x in readers)
+                )
+                if self.effects.last_use(v) > self.here or not together:
+                    out[v.id] = load
+        return list(out.values())
+
+    def under(self, r: Root) -> set[int]:
+        """Ids of the values that a root evaluates."""
+        values = (r.value, *(index_values(r.store) if r.store is not None else ()))
+        return set().union(*(self.closure(v) for v in values))
+
+    def settle(self, loads: list[Load]) -> None:
+        """Write loaded values down before a store changes them in memory."""
+        for load in loads:
+            v = load.result
+            if not isinstance(v.dtype, DType):
+                raise self.fail(
+                    f"`{load.param}` is stored to before this packed tile is used", load,
+                    "decode it with .to(tz.f32) and store to another tensor",
+                )  # fmt: skip
+            b = self.buf(v.axes, name="s")
+            self.nests([Root("mat", v, b)])
+            self.place(v, b)
 
     def nests(self, roots: list[Root]) -> None:
         groups: dict[frozenset[str], tuple[tuple[str, ...], list[tuple[Root, str | None]]]] = {}
@@ -224,6 +268,7 @@ class NestBuilder:
         for n, (_, col, r) in enumerate(placed):
             if r.kind == "mat" and r.buf is not None and r.buf.name in carry_bufs:
                 placed[n] = (last + (2 if col is None else 1), col, r)
+        placed += self.kept(placed)
         placed += self.row_buffers(placed)
         levels: list[Level] = []
         for at in sorted({p[0] for p in placed}):
@@ -243,6 +288,41 @@ class NestBuilder:
         for r in reduces.values():
             if r.buf is not None:
                 self.place(r.value, r.buf)
+
+    def kept(
+        self, placed: list[tuple[int, str | None, Root]]
+    ) -> list[tuple[int, str | None, Root]]:
+        """Loads from the place that a store here writes, wanted again at a later level: one row
+        of them is kept."""
+        out: dict[int, tuple[int, str | None, Root]] = {}
+        for at, col, r in placed:
+            if r.store is None:
+                continue
+            for load in self.loaded:
+                v = load.result
+                if v.id in self.mat or v.id in out or not self.effects.conflict(load, r.store):
+                    continue
+                levels = [n for n, _, x in placed if v.id in self.touched(x)]
+                if levels and max(levels) > at:
+                    axes = (col,) if col is not None else ()
+                    root = Root("mat", v, self.buf(axes, "row", "s"))
+                    out[v.id] = (min(at, *levels), col, root)
+        return list(out.values())
+
+    def touched(self, r: Root) -> set[int]:
+        """Ids of the values that a root evaluates at its own level: not those under a reduction,
+        which is a root of its own."""
+        seen: set[int] = set()
+        stack = list(self.graph.args(r.value)) if r.kind in ("reduce", "quantize") else [r.value]
+        stack += index_values(r.store) if r.store is not None else ()
+        while stack:
+            v = stack.pop()
+            op = self.graph.op(v)
+            if v.id in seen or v.id in self.mat or (op is not None and op.op == "reduce"):
+                continue
+            seen.add(v.id)
+            stack += self.graph.args(v)
+        return seen
 
     def row_buffers(
         self, placed: list[tuple[int, str | None, Root]]

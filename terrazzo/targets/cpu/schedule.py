@@ -13,6 +13,7 @@ from terrazzo.ir.graph import walk
 from terrazzo.ir.ops import Carry, Kernel, Load, Loop, Op, Stmt, Store
 from terrazzo.ir.types import DType, Format, Value, bf16, f16, f32
 from terrazzo.targets.cpu.access import paged, unit_axis
+from terrazzo.targets.cpu.effects import stores
 from terrazzo.targets.cpu.fuse import NestBuilder
 from terrazzo.targets.cpu.nest import (
     Buf,
@@ -115,6 +116,14 @@ class Scheduler(NestBuilder):
             raise self.fail(
                 f"an accumulator with axes {c.axes} for a product with axes {(*m, n[0])}", op
             )
+        read = self.closure(a) | self.closure(b)
+        if any(
+            r.store and self.effects.conflict(x, r.store)
+            for r in self.pending
+            for x in self.loaded
+            if x.result.id in read
+        ):
+            self.flush()  # operands read in place are read now
         ob = self.operand_b(b, a.dtype, k, n[0])
         oa = self.operand_a(a, m, k, self.low_bit(b))
         self.flush()
@@ -129,9 +138,16 @@ class Scheduler(NestBuilder):
     # -- blocks and loops -----------------------------------------------------------------------
     def block(self, body: tuple[Stmt, ...], carries: dict[int, tuple[Carry, Buf]]) -> None:
         for s in body:
+            self.here = self.effects.at(s) - 1
             if isinstance(s, Op) and s.op in ("dot", "dot_acc"):
                 self.dot(s, carries)
+            elif isinstance(s, Load):
+                if any(r.store and self.effects.conflict(s, r.store) for r in self.pending):
+                    self.flush()
+                self.loaded.append(s)
             elif isinstance(s, Store):
+                if any(r.store and self.effects.overlap(r.store, s) for r in self.pending):
+                    self.flush()
                 kind = "quantize" if isinstance(s.value.dtype, Format) else "store"
                 if (
                     kind == "quantize"
@@ -150,6 +166,7 @@ class Scheduler(NestBuilder):
             )
         v = s.vars[0]
         self.flush()
+        self.before_stores(s)
         self.need([v.lo, v.hi])
         bufs: dict[int, tuple[Carry, Buf]] = {}
         empty: list[Root] = []
@@ -180,7 +197,9 @@ class Scheduler(NestBuilder):
         self.mat = dict(saved)
         for var_id, (_, b) in bufs.items():
             self.mat[var_id] = b
+        outside = len(self.loaded)
         self.block(s.body, bufs)
+        self.here = self.effects.end(s) - 1
         copies: list[NestStmt] = []
         reading = {
             var: [o for o in bufs if o != var and var in self.closure(bufs[o][0].next)]
@@ -203,8 +222,18 @@ class Scheduler(NestBuilder):
         inner = (*self.out, *copies)
         self.out = [*outer, ForLoop(s, inner, scalars, tuple(fill))]
         self.mat = saved
+        del self.loaded[outside:]
         for c, b in bufs.values():
             self.place(c.result, b)
+
+    def before_stores(self, s: Loop) -> None:
+        """Write down what was loaded before a loop that stores to it, and is used later."""
+        start, written = self.effects.at(s), stores(s.body)
+        self.settle([
+            x for x in self.loaded
+            if x.result.id not in self.mat and self.effects.last_use(x.result) > start
+            and any(self.effects.conflict(x, w) for w in written)
+        ])  # fmt: skip
 
     def hoist(self, body: tuple[Stmt, ...]) -> None:
         """Left operands of this loop's dots that were computed before it are written down before
@@ -238,6 +267,7 @@ class Scheduler(NestBuilder):
         for s in self.kernel.body:
             if isinstance(s, Loop) and s.kind == "grid":
                 single()
+                self.check_outer(s)
                 body = self.body(s.body)
                 phases.append(Phase(s, body, _uneven(s)))
             else:
@@ -245,9 +275,26 @@ class Scheduler(NestBuilder):
         single()
         return Program(self.kernel, tuple(phases), tuple(self.bufs), self.placed)
 
+    def check_outer(self, grid: Loop) -> None:
+        """A tile loaded before a grid that stores to it cannot be kept for the grid's threads."""
+        written = stores(grid.body)
+        for s in self.kernel.body:
+            if not isinstance(s, Load) or self.effects.at(s) > self.effects.at(grid):
+                continue
+            late = self.effects.last_use(s.result) > self.effects.at(grid)
+            if late and any(self.effects.conflict(s, w) for w in written):
+                raise self.fail(
+                    f"`{s.param}` is loaded before a grid that stores to it, and used after",
+                    s,
+                    "load it inside the grid, or store to another tensor",
+                )
+
     def body(self, stmts: tuple[Stmt, ...]) -> tuple[NestStmt, ...]:
         self.mat, self.out, self.pending = {}, [], []
+        self.loaded = [s for s in self.kernel.body if isinstance(s, Load)]
+        self.loaded = [s for s in self.loaded if self.effects.at(s) < self.effects.at(stmts[0])]
         self.block(stmts, {})
+        self.here = self.effects.end(stmts[-1])
         self.flush()
         return tuple(self.out)
 
