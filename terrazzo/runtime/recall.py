@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from terrazzo.ir.packed import Packed
-from terrazzo.ir.types import DType
+from terrazzo.ir.types import DType, f32
 from terrazzo.lang.kernel import Kernel
 from terrazzo.targets.cpu.frame import FIRST_SLOT
 from terrazzo.targets.cpu.layouts import LAYOUT
@@ -65,9 +65,11 @@ def memory(given: Mapping[str, Any]) -> tuple[np.ndarray, ...]:
 
 
 def bits(dtype: object, value: int | float) -> int:
-    """A scalar as its slot of a launch table."""
-    if isinstance(dtype, DType) and dtype.kind == "float":
+    """A scalar as its slot of a launch table: its own bits in the low bytes."""
+    if dtype == f32:
         return int(np.float32(value).view(np.int32))
+    if isinstance(dtype, DType) and dtype.kind == "float":
+        return int(np.array(value, dtype.numpy).view(np.int16))
     return int(value)
 
 

@@ -75,7 +75,8 @@ class Frame:
                 self.args[s] = f.load("ptr", p, 8)
             elif s.kind == "scalar":
                 dtype = self.kernel.param(s.name).dtype
-                self.args[s] = f.load("float" if _is_float(dtype) else "i32", p, 8)
+                x = f.load(element_type(dtype), p, 8)
+                self.args[s] = f.op(f"icmp ne i8 {x}, 0") if dtype == _BOOL else x
             else:
                 self.args[s] = f.load("i64", p, 8)
 
@@ -185,10 +186,6 @@ class Frame:
         if not b.axes:
             return self.addresses[b.name]
         return self.f.gep(self.row_of(b), self.position.get(b.axes[-1], "0"), "float")
-
-
-def _is_float(dtype: object) -> bool:
-    return isinstance(dtype, DType) and dtype.kind == "float"
 
 
 def element_type(dtype: object) -> str:

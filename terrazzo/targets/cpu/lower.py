@@ -13,7 +13,7 @@ from terrazzo.targets.cpu.builder import Function, W
 from terrazzo.targets.cpu.columns import NestEmitter
 from terrazzo.targets.cpu.dots import DotEmitter
 from terrazzo.targets.cpu.evaluate import Evaluator, tail_helpers
-from terrazzo.targets.cpu.frame import Frame, phase_name
+from terrazzo.targets.cpu.frame import Frame, phase_name, register_type
 from terrazzo.targets.cpu.isa import Isa
 from terrazzo.targets.cpu.micro import Micro
 from terrazzo.targets.cpu.nest import (
@@ -25,7 +25,6 @@ from terrazzo.targets.cpu.nest import (
     Phase,
     Program,
 )
-from terrazzo.targets.cpu.reduce import is_float
 from terrazzo.targets.cpu.schedule import schedule
 
 FEW = 4  # units a thread up to which they are dealt out in advance
@@ -181,7 +180,7 @@ class PhaseEmitter:
         for c in s.loop.carries:
             if c.var.axes:
                 self.ev.buf_of[c.var.id] = self.program.placed[c.result.id]
-        kinds = [("float" if is_float(c.var) else "i32", self.ev.scalar(c.init)) for c in s.scalars]
+        kinds = [(register_type(c.var, False), self.ev.scalar(c.init)) for c in s.scalars]
 
         def trip(iv: str, phis: list[str]) -> list[str]:
             self.fr.scopes.append({})
