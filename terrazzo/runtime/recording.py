@@ -14,7 +14,9 @@ phases), slots 8 and up the kernel's (pointers, sizes, strides, f32 bits).
 
 from __future__ import annotations
 
+import os
 import time
+import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -154,7 +156,7 @@ class Recording:
         self._counters = starts[:-1] + 3
         self._keep.append(scratch)
         self._pool = cpu_pool.shared()
-        self._generation = self._pool.generation
+        _finished.add(self)
         self._program = cpu_pool.Program(entries, self._control, guarded=True)
 
     def _stride(self) -> int:
@@ -205,15 +207,12 @@ class Recording:
             threads = self.threads
         elif threads > self.threads:
             raise ValueError(f"recording {self.name} has scratch for {self.threads} threads")
-        if self._generation != self._pool.generation:
-            self._recover()
         return self._pool.run(program, threads)
 
     def _recover(self) -> None:
         """In a forked child: another thread may have been in the middle of a replay at the fork."""
         self._tables[self._counters] = 0
         self._control[:] = 0
-        self._generation = self._pool.generation
 
     def _report(self, status: int) -> None:
         done, code = status >> 2, status & 3
@@ -255,7 +254,7 @@ class Recording:
         try:
             cycles0, start = self._pool.cycles(), time.perf_counter()
             status = self._run(threads)
-            cycles1, wall = self._pool.cycles(), time.perf_counter() - start
+            wall, cycles1 = time.perf_counter() - start, self._pool.cycles()
         finally:
             program.profile_into(None)
         if status & 3:
@@ -269,3 +268,14 @@ class Recording:
         )
         barriers = self.barriers if threads > 1 else 0
         return Profile(times, threads, barriers, wall, float(spent.sum(axis=0).max()))
+
+
+_finished: weakref.WeakSet[Recording] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for recording in _finished:
+        recording._recover()
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -4,16 +4,15 @@ says, all sizes at run time. Not goals: choices (schedule.py), micro-kernels (mi
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from terrazzo.ir.graph import Graph
-from terrazzo.ir.ops import Kernel, Loop, LoopVar
-from terrazzo.ir.types import Value
+from terrazzo.ir.graph import Graph, walk
+from terrazzo.ir.ops import Kernel, Loop, LoopVar, Store
+from terrazzo.ir.types import Format, Value
 from terrazzo.targets.cpu.builder import Function, W
 from terrazzo.targets.cpu.columns import NestEmitter
 from terrazzo.targets.cpu.dots import DotEmitter
 from terrazzo.targets.cpu.evaluate import Evaluator, tail_helpers
 from terrazzo.targets.cpu.frame import Frame, phase_name, register_type
+from terrazzo.targets.cpu.handout import HandOut, Shares
 from terrazzo.targets.cpu.isa import Isa
 from terrazzo.targets.cpu.micro import Micro
 from terrazzo.targets.cpu.nest import (
@@ -26,8 +25,6 @@ from terrazzo.targets.cpu.nest import (
     Program,
 )
 from terrazzo.targets.cpu.schedule import schedule
-
-FEW = 4  # units a thread up to which they are dealt out in advance
 
 
 class PhaseEmitter:
@@ -71,8 +68,9 @@ class PhaseEmitter:
         return self.f.wide(self.ev.scalar(v))
 
     def grid(self, g: Loop) -> None:
-        """Blocks are equal and as large as `step` allows; when threads share the work evenly
-        anyway, the longest axis is cut into a multiple of the thread count."""
+        """Blocks are equal and as large as `step` allows; on several threads the longest axis is
+        cut into a multiple of the thread count, the columns of a single row of products as
+        `Shares` says."""
         f = self.f
         threads = f.wide("%threads")
         sizes: list[str | None] = []
@@ -85,7 +83,7 @@ class PhaseEmitter:
                 sizes.append(None)
                 counts.append(span)
                 continue
-            grain = W if v.step % W == 0 else 1
+            grain = self.grain(v)
             blocks = f.cdiv(span, v.step)
             if len(g.vars) == 1 or v is self._widest(g):
                 rounded = f.mul(
@@ -100,6 +98,15 @@ class PhaseEmitter:
         total = "1"
         for c in counts:
             total = f.mul(total, c)
+        hand_out = HandOut.equal(f, total, self.phase.dynamic)
+        shares: Shares | None = None
+        v = g.vars[-1]
+        if self.phase.products and not self.phase.dynamic and v.step is not None:
+            others = "1"
+            for c in counts[:-1]:
+                others = f.mul(others, c)
+            shares = Shares(f, spans[-1], v.step, self.grain(v), f.op(f"icmp eq i64 {others}, 1"))
+            hand_out = shares.hand_out(hand_out)
 
         def unit(u: str) -> None:
             rest = u
@@ -111,59 +118,32 @@ class PhaseEmitter:
                 lo = self.bound(v.lo)
                 if size is None:
                     self.set_scalar(v, f.add(lo, at))
-                else:
-                    begin = f.mul(at, size)
-                    self.fr.starts[v.name] = f.add(lo, begin)
-                    self.fr.extents[v.name] = f.min(size, f.sub(span, begin))
+                    continue
+                begin = f.mul(at, size)
+                extent = f.min(size, f.sub(span, begin))
+                if shares is not None and v is g.vars[-1]:
+                    begin, extent = shares.block(u, begin, extent)
+                    rest = shares.rest(rest)
+                self.fr.starts[v.name] = f.add(lo, begin)
+                self.fr.extents[v.name] = extent
             self.body(self.phase.body)
 
-        tid = f.wide("%tid")
-        first = f.op(f"sdiv i64 {f.mul(total, tid)}, {threads}")
-        last = f.op(f"sdiv i64 {f.mul(total, f.add(tid, 1))}, {threads}")
-        if self.phase.dynamic:
-            self.take_turns(total, first, last, unit)
-        else:
-            f.loop(first, last, 1, [], lambda u, _: self.fr.scoped(lambda: unit(u)))
+        hand_out.emit(f, lambda u: self.fr.scoped(lambda: unit(u)))
+
+    def grain(self, v: LoopVar) -> int:
+        """What sizes of blocks along v are a multiple of: lanes; a8 sums 32 values."""
+        step = v.step or 1
+        packed = any(
+            isinstance(s, Store) and isinstance(s.value.dtype, Format) and v.name in s.value.axes
+            for s in walk(self.phase.grid.body if self.phase.grid else ())
+        )
+        grain = 2 * W if packed else W
+        return grain if step % grain == 0 else 1
 
     @staticmethod
     def _widest(g: Loop) -> LoopVar:
         """The variable to cut for balance: the last one with a step (the columns of a product)."""
         return [v for v in g.vars if v.step is not None][-1]
-
-    def take_turns(self, total: str, first: str, last: str, unit: Callable[[str], None]) -> None:
-        """Many units come from a shared counter, last first: causal attention's later blocks are
-        the heavier ones. Few units have fixed threads: a sequence that decodes stays where its keys
-        and values are cached."""
-        f = self.f
-        head, shared, mine = f.fresh("take"), f.fresh("shared"), f.fresh("mine")
-        inside, done, out = f.fresh("unit"), f.fresh("check"), f.fresh("none")
-        many = f.op(f"icmp sgt i64 {total}, {f.mul(f.wide('%threads'), FEW)}")
-        begin, at, after = f.current, "%" + f.fresh("i"), "%" + f.fresh("n")
-        f.put(f"br label %{head}")
-        f.label(head)
-        phi = len(f.lines)
-        f.put("")
-        f.put(f"br i1 {many}, label %{shared}, label %{mine}")
-        f.label(shared)
-        counter = f.gep("%table", 3, "i64")
-        ticket = f.op(f"atomicrmw add ptr {counter}, i64 1 monotonic")
-        taken = f.sub(f.add(total, -1), ticket)
-        f.put(f"br label %{done}")
-        f.label(mine)
-        f.put(f"br label %{done}")
-        f.label(done)
-        u = f.op(f"phi i64 [ {taken}, %{shared} ], [ {at}, %{mine} ]")
-        more = f.op(
-            f"select i1 {many}, i1 {f.op(f'icmp sge i64 {u}, 0')}, "
-            f"i1 {f.op(f'icmp slt i64 {u}, {last}')}"
-        )
-        f.put(f"br i1 {more}, label %{inside}, label %{out}")
-        f.label(inside)
-        self.fr.scoped(lambda: unit(u))
-        f.put(f"{after} = add nsw i64 {at}, 1")
-        f.lines[phi] = f"  {at} = phi i64 [ {first}, %{begin} ], [ {after}, %{f.current} ]"
-        f.put(f"br label %{head}")
-        f.label(out)
 
     def set_scalar(self, v: LoopVar, at: str) -> None:
         if v.var is not None:

@@ -118,12 +118,23 @@ NestStmt = Nest | Dot | Copy | ForLoop
 
 @dataclass(frozen=True)
 class Phase:
-    """One grid (None: statements outside any grid, run by one thread). `dynamic`: units are handed
-    out by a counter, because their costs differ."""
+    """One grid (None: statements outside any grid, run by one thread). `dynamic`: all units are
+    handed out by a counter, because their costs differ."""
 
     grid: Loop | None
     body: tuple[NestStmt, ...]
     dynamic: bool = False
+
+    @property
+    def products(self) -> bool:
+        """Whether units hold products: then a few columns are work enough for a unit."""
+        return _multiplies(self.body)
+
+
+def _multiplies(body: tuple[NestStmt, ...]) -> bool:
+    return any(
+        isinstance(s, Dot) or (isinstance(s, ForLoop) and _multiplies(s.body)) for s in body
+    )
 
 
 @dataclass

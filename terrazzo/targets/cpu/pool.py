@@ -1,4 +1,4 @@
-"""The worker pool: threads that run programs of compiled phases, one ctypes call a program.
+"""The worker pool: threads that run programs of compiled phases, one native call a program.
 
 One pool a process (`shared()`); workers are made when first needed, by pthread_create on generated
 code, so the interpreter never sees them. Any Python thread may call `run`; calls take turns. A
@@ -18,12 +18,12 @@ import time
 import weakref
 from collections.abc import Sequence
 from functools import cache
-from threading import get_ident
 
 import numpy as np
 
 from terrazzo.errors import OptionError, PlatformError
 from terrazzo.targets.cpu import jit, objcache
+from terrazzo.targets.cpu.builtin import builtin
 from terrazzo.targets.cpu.pool_ir import HABITS, MAILBOXES, STRIDE, pool_ir
 
 MAX_THREADS = 256
@@ -37,6 +37,9 @@ FAULT_NONFINITE, FAULT_BOUNDS = 1, 2
 BARRIER_SPIN_US = 50.0
 IDLE_SPIN_US = 500.0
 CROWDED_SPIN_US = 1.0  # more threads than cores: the one we wait for may need ours
+
+
+_main_ident = threading.main_thread().ident or 0
 
 
 def private_memory(size: int) -> np.ndarray:
@@ -67,20 +70,18 @@ class Program:
         self.count = len(self.entries)
         self.control = np.zeros(8, np.int64) if control is None else control
         self.threads: int | None = None  # as configured last
-        self.guarded = guarded
         self._keep = keep
-        self.armed = False  # guarded in the run configured last
         self._fields = private_memory(64).view(np.int64)
         self._fields[:6] = (
-            self.entries.ctypes.data, self.count, 0, self.control.ctypes.data, 0, 0,
+            self.entries.ctypes.data, self.count, 0, self.control.ctypes.data, 0, guarded,
         )  # fmt: skip
         self.address = self._fields.ctypes.data
 
-    def configure(self, threads: int, barrier_spin: int, idle_spin: int, armed: bool) -> None:
-        """For the pool: sets the thread count, the waits (in pauses) and the Ctrl-C guard."""
+    def configure(self, threads: int, barrier_spin: int, idle_spin: int) -> None:
+        """For the pool: sets the thread count and the waits (in pauses)."""
         self._fields[2] = threads
-        self._fields[5:8] = (armed, barrier_spin, idle_spin)
-        self.threads, self.armed = threads, armed
+        self._fields[6:8] = (barrier_spin, idle_spin)
+        self.threads = threads
 
     def profile_into(self, stamps: np.ndarray | None) -> None:
         """Until called with None, runs write cycle counts to int64[count, threads, 2] `stamps`."""
@@ -118,37 +119,36 @@ class Pool:
         idle_spin_us: float = IDLE_SPIN_US,
     ) -> None:
         code = _code()
-        self._code = code
-        self._run = code.function("run", ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)
         self._stop = code.function("stop", None, ctypes.c_void_p, ctypes.c_int64)
+        self._try_lock = code.function("try_lock", ctypes.c_bool, ctypes.c_void_p)
+        self._unlock = code.function("unlock", None, ctypes.c_void_p)
         self.cycles = code.function("cycles", ctypes.c_int64)
         self._worker = ctypes.c_void_p(code.address("worker"))
         self._libc = ctypes.CDLL(None)
         self._spins = (barrier_spin_us, idle_spin_us)
-        self._closed = False
+        self._memory = private_memory(MAILBOXES + STRIDE * MAX_THREADS)
+        self._address = self._memory.ctypes.data
+        self._call, self._keep = builtin(code, "call", self._address)
         self._reset()
         _pools.add(self)
         if threads > 1:
-            with self._lock:
-                self._grow(threads)
+            self._grow(threads)
 
     def _reset(self) -> None:
         """The state of a pool without workers; what a forked child starts from."""
-        self._memory = private_memory(MAILBOXES + STRIDE * MAX_THREADS)
-        self._address = self._memory.ctypes.data
+        self._memory[:] = 0
+        self._memory.view(np.int64)[1:3] = (1, _main_ident)
         habits = self._memory[HABITS:].view(np.int64)
         for habit in (habits, habits[2:]):
             habit[:: STRIDE // 8] = 1 << 40  # at first every spin goes to its limit
         self._handles: list[ctypes.c_ulong] = []
-        self._started = 1
-        self._lock = threading.Lock()
-        self._pid = os.getpid()
-        self.generation = getattr(self, "generation", 0) + 1
+        self._growing = threading.Lock()
+        self._closed = False
 
     @property
     def workers(self) -> int:
         """Threads there are by now, the caller's included."""
-        return self._started
+        return int(self._memory.view(np.int64)[1])
 
     def run(self, program: Program, threads: int) -> int:
         """Runs all of `program` on `threads` threads; blocks, dropping the GIL.
@@ -157,33 +157,34 @@ class Pool:
         done. A set cancel or fault word stops the program at the next barrier (at once if set
         before), and is left set. Raises OptionError for a thread count outside 1 .. MAX_THREADS.
         """
-        if self._pid != os.getpid():  # forked behind Python's back
-            self._reset()
-        armed = program.guarded and get_ident() == _main_ident
-        with self._lock:
-            if program.threads != threads or program.armed != armed or threads > self._started:
-                self._prepare(program, threads, armed)
-            if program.count == 0:
-                return DONE
-            return self._run(self._address, program.address)
+        if program.threads != threads:
+            self._configure(program, threads)
+        status = self._call(program.address)
+        if status < 0:
+            self._grow(threads)
+            status = self._call(program.address)
+        return status
 
-    def _prepare(self, program: Program, threads: int, armed: bool) -> None:
+    def _configure(self, program: Program, threads: int) -> None:
         if not 1 <= threads <= MAX_THREADS:
             raise OptionError(f"threads is {threads}", f"choose 1 to {MAX_THREADS}")
-        if self._closed:
-            raise RuntimeError("the worker pool is closed")
-        self._grow(threads)
         barrier, idle = self._spins
         if threads > len(os.sched_getaffinity(0)):
             barrier, idle = min(barrier, CROWDED_SPIN_US), min(idle, CROWDED_SPIN_US)
         pause = _pause_us()
-        program.configure(threads, int(barrier / pause), int(idle / pause), armed)
+        program.configure(threads, int(barrier / pause), int(idle / pause))
 
     def _grow(self, threads: int) -> None:
+        with self._growing:
+            if self._closed:
+                raise RuntimeError("the worker pool is closed")
+            self._start(threads)
+
+    def _start(self, threads: int) -> None:
         # Workers inherit the mask: signals stay with Python's threads.
         old = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
-            for tid in range(self._started, threads):
+            for tid in range(self.workers, threads):
                 offset = MAILBOXES + STRIDE * tid
                 mail = self._memory[offset : offset + 24]
                 mail.view(np.int32)[2] = tid
@@ -199,28 +200,33 @@ class Pool:
                         f"run with threads={tid}",
                     )
                 self._handles.append(handle)
-                self._started += 1
+                self._memory.view(np.int64)[1] = tid + 1
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, old)
 
     def close(self, timeout: float = -1) -> None:
         """Joins the workers, waiting `timeout` s for a running program (-1: for ever)."""
-        if self._closed or self._pid != os.getpid() or not self._lock.acquire(timeout=timeout):
+        began = time.monotonic()
+        while not self._closed and not self._try_lock(self._address):
+            if 0 <= timeout < time.monotonic() - began:
+                return
+            time.sleep(0.001)
+        if self._closed:
             return
         try:
             self._closed = True
-            self._stop(self._address, self._started)
+            self._stop(self._address, self.workers)
             for handle in self._handles:
                 self._libc.pthread_join(handle, None)
-            self._handles, self._started = [], 1
+            self._handles = []
+            self._memory.view(np.int64)[1] = 0  # whoever calls now learns that it is closed
         finally:
-            self._lock.release()
+            self._unlock(self._address)
 
 
 _pools: weakref.WeakSet[Pool] = weakref.WeakSet()
 _shared: Pool | None = None
 _shared_lock = threading.Lock()
-_main_ident = threading.main_thread().ident
 
 
 def shared() -> Pool:
@@ -235,7 +241,7 @@ def shared() -> Pool:
 def _after_fork() -> None:
     global _shared_lock, _main_ident
     _shared_lock = threading.Lock()
-    _main_ident = get_ident()  # the thread that forked is the child's main thread
+    _main_ident = threading.get_ident()  # the thread that forked is the child's main thread
     for pool in _pools:
         pool._reset()
 

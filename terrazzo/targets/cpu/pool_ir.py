@@ -3,8 +3,9 @@
 Memory shared by the threads (offsets in bytes; each hot word has two cache lines of its own,
 because Intel's prefetcher fetches lines in pairs):
 
-    pool:     0 ptr program (null: workers exit) | 128 i32 arrivals | 256 i32 phase
-              384 i32 sleepers | 512 + 128 * tid: mailbox
+    pool:     0 { ptr program (null: workers exit), i64 threads there are, i64 pthread_self of the
+              main thread, i32 lock: 0 free, 1 held, 2 held and wanted } | 128 i32 arrivals
+              256 i32 phase | 384 i32 sleepers | 512 + 128 * tid: mailbox
     mailbox:  { i32 sequence, i32 sleepers, i32 tid, pad, ptr pool }, and on its second line the
               thread's habits of waiting { i64 budget, i64 turns }: 64 barriers, 80 programs
     program:  i64 x 8 { entries, count, threads, control, profile or 0, guarded 0/1, barrier spin,
@@ -273,15 +274,21 @@ out:
 }
 
 ; Ctrl-C while the main thread is in here: Python's own handler only notes the signal, so we set the
-; cancel word first and then call it. One guard at a time: only the main thread asks for one.
+; cancel word first and then call it. One guard at a time: only the main thread asks for one. Our
+; handler stays in place between programs (one system call less each time), and then only passes on.
 @guard_control = internal global ptr null
 @guard_chain = internal global ptr null
 @guard_old = internal global [256 x i8] zeroinitializer, align 16
-@guard_new = internal global [256 x i8] zeroinitializer, align 16
 
 define internal void @on_interrupt(i32 %signal, ptr %info, ptr %context) nounwind {
+entry:
   %control = load ptr, ptr @guard_control
+  %idle = icmp eq ptr %control, null
+  br i1 %idle, label %pass, label %set
+set:
   %x = atomicrmw or ptr %control, i32 2 seq_cst
+  br label %pass
+pass:
   %chain = load ptr, ptr @guard_chain
   call void %chain(i32 %signal, ptr %info, ptr %context)
   ret void
@@ -292,29 +299,33 @@ define internal i1 @guard(ptr %control) nounwind {
 entry:
   %r0 = call i32 @sigaction(i32 2, ptr null, ptr @guard_old)
   %old = load ptr, ptr @guard_old
+  %ours = icmp eq ptr %old, @on_interrupt
+  br i1 %ours, label %arm, label %look
+look:
   %number = ptrtoint ptr %old to i64
   %handled = icmp ugt i64 %number, 1       ; 0: default (the process ends), 1: ignored
-  br i1 %handled, label %install, label %out
+  br i1 %handled, label %install, label %none
 install:
-  store ptr %control, ptr @guard_control
   store ptr %old, ptr @guard_chain
-  call void @llvm.memcpy.p0.p0.i64(ptr @guard_new, ptr @guard_old, i64 152, i1 false)
-  store ptr @on_interrupt, ptr @guard_new
-  %r1 = call i32 @sigaction(i32 2, ptr @guard_new, ptr null)
-  br label %out
-out:
-  ret i1 %handled
+  store ptr @on_interrupt, ptr @guard_old
+  %r1 = call i32 @sigaction(i32 2, ptr @guard_old, ptr null)
+  br label %arm
+arm:
+  store volatile ptr %control, ptr @guard_control
+  ret i1 true
+none:
+  ret i1 false
 }
 
 define internal void @unguard(ptr %control) nounwind {
-  %r = call i32 @sigaction(i32 2, ptr @guard_old, ptr null)
+  store volatile ptr null, ptr @guard_control
   %x = atomicrmw and ptr %control, i32 -3 seq_cst
   ret void
 }
 
-; Runs a program (count >= 1, 1 <= threads <= workers + 1); one caller at a time.
+; Runs a program (count >= 1, 1 <= threads <= workers + 1); by whoever holds the lock.
 ; Returns entries done * 4 + (0 all done, 1 cancelled, 2 fault).
-define i64 @run(ptr %pool, ptr %program) nounwind {
+define internal i64 @run(ptr %pool, ptr %program) nounwind {
 entry:
   %p2 = getelementptr i64, ptr %program, i64 2
   %n = load i64, ptr %p2
@@ -323,12 +334,18 @@ entry:
   %p5 = getelementptr i64, ptr %program, i64 5
   %guarded = load i64, ptr %p5
   %wanted = icmp ne i64 %guarded, 0
-  br i1 %wanted, label %arm, label %check
+  br i1 %wanted, label %who, label %check
+who:
+  %main = getelementptr i64, ptr %pool, i64 2
+  %main1 = load i64, ptr %main
+  %self = call i64 @pthread_self()
+  %ismain = icmp eq i64 %main1, %self
+  br i1 %ismain, label %arm, label %check
 arm:
   %armed1 = call i1 @guard(ptr %control)
   br label %check
 check:
-  %armed = phi i1 [ false, %entry ], [ %armed1, %arm ]
+  %armed = phi i1 [ false, %entry ], [ false, %who ], [ %armed1, %arm ]
   %words0 = load atomic i64, ptr %control monotonic, align 8
   %already = icmp ne i64 %words0, 0
   br i1 %already, label %judge, label %go
@@ -356,6 +373,79 @@ disarm:
   br label %out
 out:
   ret i64 %status
+}
+
+; Lock of the pool; callers take turns (Drepper, "Futexes are tricky", 2011: his third mutex).
+define i1 @try_lock(ptr %pool) nounwind {
+  %word = getelementptr i8, ptr %pool, i64 24
+  %pair = cmpxchg ptr %word, i32 0, i32 1 acquire monotonic
+  %got = extractvalue { i32, i1 } %pair, 1
+  ret i1 %got
+}
+
+define internal void @lock(ptr %pool) nounwind {
+entry:
+  %word = getelementptr i8, ptr %pool, i64 24
+  %at_once = call i1 @try_lock(ptr %pool)
+  br i1 %at_once, label %out, label %want
+want:
+  %old = atomicrmw xchg ptr %word, i32 2 acquire
+  %free = icmp eq i32 %old, 0
+  br i1 %free, label %out, label %sleep
+sleep:
+  call void @futex_wait(ptr %word, i32 2)
+  br label %want
+out:
+  ret void
+}
+
+define void @unlock(ptr %pool) nounwind {
+entry:
+  %word = getelementptr i8, ptr %pool, i64 24
+  %old = atomicrmw xchg ptr %word, i32 0 release
+  %wanted = icmp eq i32 %old, 2
+  br i1 %wanted, label %wake, label %out
+wake:
+  call void @futex_wake(ptr %word, i32 1)
+  br label %out
+out:
+  ret void
+}
+
+declare i64 @pthread_self()
+declare ptr @PyLong_AsVoidPtr(ptr)
+declare ptr @PyLong_FromLongLong(i64)
+declare ptr @PyEval_SaveThread()
+declare void @PyEval_RestoreThread(ptr)
+
+; run, when it is our turn, as a builtin of Python (builtin.py): both addresses come as ints; the
+; GIL is dropped meanwhile. Returns -1, with nothing run, if there are fewer threads than it wants.
+define ptr @call(ptr %pool_int, ptr %program_int) nounwind {
+entry:
+  %pool = call ptr @PyLong_AsVoidPtr(ptr %pool_int)
+  %program = call ptr @PyLong_AsVoidPtr(ptr %program_int)
+  %thread = call ptr @PyEval_SaveThread()
+  call void @lock(ptr %pool)
+  %p2 = getelementptr i64, ptr %program, i64 2
+  %wanted = load i64, ptr %p2
+  %started = getelementptr i64, ptr %pool, i64 1
+  %are = load i64, ptr %started
+  %enough = icmp ule i64 %wanted, %are
+  br i1 %enough, label %go, label %end
+go:
+  %p1 = getelementptr i64, ptr %program, i64 1
+  %count = load i64, ptr %p1
+  %none = icmp eq i64 %count, 0
+  br i1 %none, label %end, label %do
+do:
+  %did = call i64 @run(ptr %pool, ptr %program)
+  br label %end
+end:
+  %status = phi i64 [ -1, %entry ], [ 0, %go ], [ %did, %do ]
+  call void @unlock(ptr %pool)
+  call void @PyEval_RestoreThread(ptr %thread)
+  %result = call ptr @PyLong_FromLongLong(i64 %status)
+  ret ptr %result
 }
 
 ; Tells all workers 1 .. n-1 to return.
