@@ -14,6 +14,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -75,7 +76,6 @@ def measure(
             profiles["prefill"] = _profiles(m.step.recording, 3)
         rates["decode"].append(_decode(m, decode, n))
     profiles["decode"] = _profiles(m.step.recording, PROFILES)
-    choosing = _profiles(m.sampler.greedy, PROFILES)
     peak = engine.peak_rss_bytes()
     chunk = (prompt - 1) % m.step.budget.tokens + 1
     moved = bytes_per_token(m, decode // 2)
@@ -107,13 +107,12 @@ def measure(
         "imports_rss_bytes": imports,
         "weight_bytes": m.step.weights.nbytes,
         "kv_bytes": _kv_bytes(m, max(prompt, decode) + 1),
-        "dispatch_us_per_token": 1e6
-        * sum(_median(p.dispatch_s for p in part) for part in (profiles["decode"], choosing)),
-        "barriers_per_token": profiles["decode"][0].barriers + choosing[0].barriers,
+        "dispatch_us_per_token": 1e6 * _median(p.dispatch_s for p in profiles["decode"]),
+        "barriers_per_token": profiles["decode"][0].barriers,
         "bytes_per_token": moved,
         "bandwidth_bytes_per_s": bandwidth,
         "bandwidth_share": moved * speed["decode"] / bandwidth,
-        "kernels": _kernels(profiles["decode"], choosing, profiles["prefill"], chunk),
+        "kernels": _kernels(profiles["decode"], profiles["prefill"], chunk),
     }
 
 
@@ -162,25 +161,21 @@ def bytes_per_token(m: Model, depth: int) -> int:
     return weights.nbytes - unread + _kv_bytes(m, depth)
 
 
-def _kernels(
-    decode: list[Profile], choosing: list[Profile], prefill: list[Profile], chunk: int
-) -> list[dict[str, Any]]:
+def _kernels(decode: list[Profile], prefill: list[Profile], chunk: int) -> list[dict[str, Any]]:
     """Time per kernel, longest in decode first. Medians of the profiles."""
 
     def us(profiles: list[Profile], name: str) -> float:
         return 1e6 * _median(p.by_kernel().get(name, 0.0) for p in profiles)
 
-    names = dict.fromkeys(launch.name for p in (decode[0], choosing[0]) for launch in p.launches)
+    launches = Counter(launch.name for launch in decode[0].launches)
     rows = [
         {
             "name": name,
-            "launches_per_token": sum(
-                launch.name == name for p in (decode[0], choosing[0]) for launch in p.launches
-            ),
-            "decode_us_per_token": us(decode, name) + us(choosing, name),
+            "launches_per_token": count,
+            "decode_us_per_token": us(decode, name),
             "prefill_us_per_token": us(prefill, name) / chunk,
         }
-        for name in names
+        for name, count in launches.items()
     ]
     return sorted(rows, key=lambda row: -row["decode_us_per_token"])
 

@@ -19,7 +19,8 @@ from terrazzo.models import loading, store
 from terrazzo.models.chat import ChatTemplate
 from terrazzo.models.config import LlamaConfig
 from terrazzo.models.gguf import GGUF
-from terrazzo.models.llama import LOGIT_ROWS, PAGE, Budget, Chunk, KVCache, LlamaStep
+from terrazzo.models.llama import LOGIT_ROWS, Budget, Chunk, KVCache, LlamaStep
+from terrazzo.models.llama_layers import PAGE
 from terrazzo.models.tokenizer import Tokenizer
 from terrazzo.runtime import arena
 from terrazzo.runtime import threads as thread_count
@@ -200,13 +201,15 @@ class Model:
             if not stats.tokens:
                 stats.reused_tokens = same
             start = time.perf_counter()
+            choose = self.sampler.choose([sampling], [ids])
             for at in range(same, len(ids), self.step.budget.tokens):
                 part = ids[at : at + self.step.budget.tokens]
-                self.step.run([Chunk(self._pages, part, at)])
+                last = at + len(part) == len(ids)
+                self.step.run([Chunk(self._pages, part, at)], choose if last else None)
                 self._held = ids[: at + len(part)]
             if not stats.tokens:
                 stats.prefill_s = time.perf_counter() - start
-            return self.sampler.pick([sampling], [ids])[0]
+            return int(self.sampler.token[0])
 
     @property
     def kv_bytes(self) -> int:

@@ -13,6 +13,7 @@ from typing import Any
 import terrazzo.lang as tz
 
 tokens, heads, kvheads, two, half, d = tz.dims("tokens heads kvheads two half d")
+(group,) = tz.dims("group", static=True)
 positions, pages, lanes = tz.dims("positions pages lanes")
 T = tz.dtypes("T", tz.f32, tz.f16, tz.bf16)
 R = tz.dtypes("R", tz.f32, tz.f16, tz.bf16)
@@ -59,57 +60,58 @@ def rope_interleaved(
 
 @tz.kernel(aliases=[("out", "q")])
 def rope_store(
-    q: tz.gm[T, tokens, heads, two, half],
+    q: tz.gm[T, tokens, kvheads, group, two, half],
     k: tz.gm[T, tokens, kvheads, two, half],
     v: tz.gm[T, tokens, kvheads, d],
     cos: tz.gm[tz.f32, positions, half],
     sin: tz.gm[tz.f32, positions, half],
     position: tz.gm[tz.i32, tokens],
     slot: tz.gm[tz.i32, tokens],
-    out: tz.gm[R, tokens, heads, two, half],
+    out: tz.gm[R, tokens, kvheads, group, two, half],
     kcache: tz.gm[C, pages, kvheads, two, half, lanes],
     vcache: tz.gm[C, pages, kvheads, lanes, d],
     PAGE: tz.const = 16,
 ):
     """out = q turned; k turned and v as it is go into the cache at each token's slot (half-split).
 
-    Token t's slot is page · PAGE + lane. The key pages are a view of the cache's [.., d, lanes];
-    `two` is 2, lanes is PAGE. Slots of a launch are distinct.
+    Query heads stand in groups with the key/value head that they share. Token t's slot is
+    page · PAGE + lane. The key pages are a view of the cache's [.., d, lanes]; `two` is 2, lanes is
+    PAGE. Slots of a launch are distinct.
     """
-    for t in tz.grid(tokens):
+    for t, h in tz.grid(tokens, kvheads):
         at, page, lane = tz.load(position[t]), slot[t] // PAGE, slot[t] % PAGE
         c, s = tz.load(cos[at]), tz.load(sin[at])
-        a, b = turned(q[t, :, 0], q[t, :, 1], c, s)
-        out[t, :, 0] = a.to(R)
-        out[t, :, 1] = b.to(R)
-        a, b = turned(k[t, :, 0], k[t, :, 1], c, s)
-        kcache[page, :, 0, :, lane] = a.to(C)
-        kcache[page, :, 1, :, lane] = b.to(C)
-        vcache[page, :, lane] = v[t].to(tz.f32).to(C)
+        a, b = turned(q[t, h, :, 0], q[t, h, :, 1], c, s)
+        out[t, h, :, 0] = a.to(R)
+        out[t, h, :, 1] = b.to(R)
+        a, b = turned(k[t, h, 0], k[t, h, 1], c, s)
+        kcache[page, h, 0, :, lane] = a.to(C)
+        kcache[page, h, 1, :, lane] = b.to(C)
+        vcache[page, h, lane] = v[t, h].to(tz.f32).to(C)
 
 
 @tz.kernel(aliases=[("out", "q")])
 def rope_store_interleaved(
-    q: tz.gm[T, tokens, heads, half, two],
+    q: tz.gm[T, tokens, kvheads, group, half, two],
     k: tz.gm[T, tokens, kvheads, half, two],
     v: tz.gm[T, tokens, kvheads, d],
     cos: tz.gm[tz.f32, positions, half],
     sin: tz.gm[tz.f32, positions, half],
     position: tz.gm[tz.i32, tokens],
     slot: tz.gm[tz.i32, tokens],
-    out: tz.gm[R, tokens, heads, half, two],
+    out: tz.gm[R, tokens, kvheads, group, half, two],
     kcache: tz.gm[C, pages, kvheads, half, two, lanes],
     vcache: tz.gm[C, pages, kvheads, lanes, d],
     PAGE: tz.const = 16,
 ):
     """As rope_store, for pairs (2i, 2i + 1)."""
-    for t in tz.grid(tokens):
+    for t, h in tz.grid(tokens, kvheads):
         at, page, lane = tz.load(position[t]), slot[t] // PAGE, slot[t] % PAGE
         c, s = tz.load(cos[at]), tz.load(sin[at])
-        a, b = turned(q[t, :, :, 0], q[t, :, :, 1], c, s)
-        out[t, :, :, 0] = a.to(R)
-        out[t, :, :, 1] = b.to(R)
-        a, b = turned(k[t, :, :, 0], k[t, :, :, 1], c, s)
-        kcache[page, :, :, 0, lane] = a.to(C)
-        kcache[page, :, :, 1, lane] = b.to(C)
-        vcache[page, :, lane] = v[t].to(tz.f32).to(C)
+        a, b = turned(q[t, h, :, :, 0], q[t, h, :, :, 1], c, s)
+        out[t, h, :, :, 0] = a.to(R)
+        out[t, h, :, :, 1] = b.to(R)
+        a, b = turned(k[t, h, :, 0], k[t, h, :, 1], c, s)
+        kcache[page, h, :, 0, lane] = a.to(C)
+        kcache[page, h, :, 1, lane] = b.to(C)
+        vcache[page, h, lane] = v[t, h].to(tz.f32).to(C)

@@ -91,6 +91,8 @@ class Recording:
         self._values: dict[str, int] = {}
         self._slots: dict[str, np.ndarray] = {}
         self._program: cpu_pool.Program | None = None
+        self._next: Recording | None = None
+        self._ready = False  # the program is configured for `threads` threads
 
     def append(
         self,
@@ -156,8 +158,9 @@ class Recording:
         self._counters = starts[:-1] + 3
         self._keep.append(scratch)
         self._pool = cpu_pool.shared()
-        _finished.add(self)
+        _alive.add(self)
         self._program = cpu_pool.Program(entries, self._control, guarded=True)
+        self._launch = self._program.launch
 
     def _stride(self) -> int:
         # Whole pages and two lines more: equal offsets of different threads map to different sets.
@@ -188,6 +191,28 @@ class Recording:
             self._tables[self._slots[name]] = value
             self._values[name] = value
 
+    def then(self, other: Recording | None) -> None:
+        """From now on a replay runs `other` right after this one, in the same call; None: nothing.
+
+        `other` has as many threads; it may have a follower of its own.
+        """
+        if other is None or self._program is None:
+            self._finished().follow(None)
+        elif other.threads != self.threads:
+            raise ValueError(f"{other.name} has {other.threads} threads, not {self.threads}")
+        else:
+            self._pool.prepare(other._finished(), other.threads)
+            self._program.follow(other._program)
+        self._next = other
+
+    def _finished(self) -> cpu_pool.Program:
+        if self._program is None:
+            raise RuntimeError(f"recording {self.name} is not finished")
+        return self._program
+
+    def _chain(self) -> list[Recording]:
+        return [self, *(self._next._chain() if self._next is not None else ())]
+
     def replay(self, threads: int | None = None) -> None:
         """Runs the step on `threads` threads (default and most: those of `finish`); one call.
 
@@ -195,19 +220,31 @@ class Recording:
         first and normally raises KeyboardInterrupt instead), KernelFault naming the launch that
         reported one. After either the buffers hold an unfinished step.
         """
+        if threads is None and self._ready:
+            status = self._launch()
+            if not status & 3:
+                return
+            if status >= 0:
+                self._report(status)
         status = self._run(threads)
         if status & 3:
             self._report(status)
 
     def _run(self, threads: int | None) -> int:
-        program = self._program
-        if program is None:
-            raise RuntimeError(f"recording {self.name} is not finished")
+        self._prepare(threads)
+        return self._launch()
+
+    def _prepare(self, threads: int | None) -> int:
+        """Makes the pool ready for this recording and what follows; returns the thread count."""
+        self._finished()
         if threads is None:
             threads = self.threads
         elif threads > self.threads:
             raise ValueError(f"recording {self.name} has scratch for {self.threads} threads")
-        return self._pool.run(program, threads)
+        for part in self._chain():
+            self._pool.prepare(part._finished(), threads)
+            part._ready = threads == part.threads
+        return threads
 
     def _recover(self) -> None:
         """In a forked child: another thread may have been in the middle of a replay at the fork."""
@@ -215,6 +252,9 @@ class Recording:
         self._control[:] = 0
 
     def _report(self, status: int) -> None:
+        before, status = status >> 48, status & (1 << 48) - 1
+        if before:
+            return self._chain()[before]._report(status)
         done, code = status >> 2, status & 3
         launches = len(self._launches)
         if code == cpu_pool.CANCELLED:
@@ -244,37 +284,46 @@ class Recording:
         self._cancel[0] = 0
 
     def profile(self, threads: int | None = None) -> Profile:
-        """Replays once with a clock around every phase; raises like `replay`."""
-        program = self._program
-        if program is None:
-            raise RuntimeError(f"recording {self.name} is not finished")
-        threads = threads or self.threads
-        stamps = np.zeros((max(program.count, 1), threads, 2), np.int64)
-        program.profile_into(stamps)
+        """Replays once with a clock around every phase, what follows included; raises like
+        `replay`."""
+        threads = self._prepare(threads)
+        chain = self._chain()
+        stamps = [np.zeros((max(r._finished().count, 1), threads, 2), np.int64) for r in chain]
+        for r, s in zip(chain, stamps, strict=True):
+            r._finished().profile_into(s)
         try:
             cycles0, start = self._pool.cycles(), time.perf_counter()
-            status = self._run(threads)
+            status = self._launch()
             wall, cycles1 = time.perf_counter() - start, self._pool.cycles()
         finally:
-            program.profile_into(None)
+            for r in chain:
+                r._finished().profile_into(None)
         if status & 3:
             self._report(status)
-        spent = (stamps[:, :, 1] - stamps[:, :, 0]) * (wall / max(cycles1 - cycles0, 1))
-        seconds = np.zeros(len(self._launches))
-        np.add.at(seconds, self._owner, spent.max(axis=1)[: program.count])
+        scale = wall / max(cycles1 - cycles0, 1)
+        spent = [(s[:, :, 1] - s[:, :, 0]) * scale for s in stamps]
         times = tuple(
+            time for r, s in zip(chain, spent, strict=True) for time in r._times(s.max(axis=1))
+        )
+        barriers = sum(r.barriers for r in chain) if threads > 1 else 0
+        body = float(np.sum([s.sum(axis=0) for s in spent], axis=0).max())
+        return Profile(times, threads, barriers, wall, body)
+
+    def _times(self, phases: np.ndarray) -> list[LaunchTime]:
+        """Of each launch, by the seconds of each phase."""
+        seconds = np.zeros(len(self._launches))
+        np.add.at(seconds, self._owner, phases[: len(self._owner)])
+        return [
             LaunchTime(launch.name, float(seconds[i]), len(launch.phases))
             for i, launch in enumerate(self._launches)
-        )
-        barriers = self.barriers if threads > 1 else 0
-        return Profile(times, threads, barriers, wall, float(spent.sum(axis=0).max()))
+        ]
 
 
-_finished: weakref.WeakSet[Recording] = weakref.WeakSet()
+_alive: weakref.WeakSet[Recording] = weakref.WeakSet()
 
 
 def _after_fork() -> None:
-    for recording in _finished:
+    for recording in _alive:
         recording._recover()
 
 

@@ -39,7 +39,7 @@ CASES: dict[str, tuple[tz.Kernel, Mapping[str, ElemType], Mapping[str, Any]]] = 
     "rope_store": (
         rope.rope_store_interleaved,
         {"T": f32, "R": f32, "C": f16},
-        {"statics": {"half": 32, "two": 2, "d": 64, "heads": 9, "kvheads": 3}},
+        {"statics": {"half": 32, "two": 2, "d": 64, "group": 3}},
     ),
     "attention": (
         attention.attention,

@@ -93,16 +93,20 @@ def test_rope_store(target: Target, interleaved: bool, cache: str) -> None:
         fused[:, -kvheads * d :],
     ]
     qv, kv, vv = (f.reshape(tokens, -1, d) for f in views)
+
+    def grouped(x: np.ndarray) -> np.ndarray:
+        return x.reshape(tokens, kvheads, heads // kvheads, *x.shape[2:])
+
     target(
         rope.rope_store_interleaved if interleaved else rope.rope_store,
-        q=pairs(qv, interleaved),
+        q=grouped(pairs(qv, interleaved)),
         k=pairs(kv, interleaved),
         v=vv,
         cos=cos,
         sin=sin,
         position=position,
         slot=slot,
-        out=pairs(qv, interleaved),
+        out=grouped(pairs(qv, interleaved)),
         kcache=pairs(kcache, interleaved, -2),
         vcache=vcache,
     )

@@ -61,7 +61,7 @@ class Model:
             run(rms_norm, x=x, weight=self.norm, out=h, eps=EPS)
             for name, out in (("q", q), ("k", k), ("v", v)):
                 run(linear, a=h, w=w[name], out=out)
-            pairs = q.reshape(t, HEADS, HALF, 2)
+            pairs = q.reshape(t, KV, HEADS // KV, HALF, 2)
             run(rope_store_interleaved, q=pairs, k=k.reshape(t, KV, HALF, 2), v=v.reshape(t, KV, D),
                 cos=cos, sin=sin, position=self.position, slot=self.position, out=pairs,
                 kcache=kcache.reshape(1, KV, HALF, 2, PAGE), vcache=vcache)  # fmt: skip

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from terrazzo.targets.cpu.jit import Module
 
-_METH_O = 8
+_METH_NOARGS = 4
 
 
 class _MethodDef(ctypes.Structure):
@@ -26,11 +26,15 @@ class _MethodDef(ctypes.Structure):
     )
 
 
-def builtin(module: Module, symbol: str, bound: int) -> tuple[Callable[[int], int], object]:
-    """`symbol`, a `PyObject *(PyObject *bound, PyObject *argument)`, as a function of one argument;
-    `bound` is passed along as a Python int. The second result must live as long as the function."""
-    definition = _MethodDef(symbol.encode(), module.address(symbol), _METH_O, None)
+def definition(module: Module, symbol: str) -> _MethodDef:
+    """`symbol`, a `PyObject *(PyObject *bound, void *)` that returns an int. The module and the
+    definition must live as long as the builtins made from it."""
+    return _MethodDef(symbol.encode(), module.address(symbol), _METH_NOARGS, None)
+
+
+def builtin(of: _MethodDef, bound: int) -> Callable[[], int]:
+    """The function without arguments that passes `bound` along, as a Python int."""
     make = ctypes.pythonapi.PyCFunction_NewEx
     make.restype = ctypes.py_object
     make.argtypes = [ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p]
-    return make(ctypes.addressof(definition), bound, None), (definition, module)
+    return make(ctypes.addressof(of), bound, None)

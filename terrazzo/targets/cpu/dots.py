@@ -98,6 +98,8 @@ class DotEmitter:
         self.f.call("void", self.use(micro.dot_f32(self.isa, DTYPES[b_dtype])), args)
 
     def quantised(self, s: Dot) -> bool:
+        if s.a.buf is not None:
+            return s.a.buf.kind == "a8"
         a = s.a.load
         return a is not None and isinstance(self.fr.kernel.param(a.param).dtype, Format)
 
@@ -125,10 +127,10 @@ class DotEmitter:
 
     def dot_q(self, s: Dot, c: str, ldc: str, tail: list[tuple[str, str]]) -> None:
         f = self.f
-        if s.a.load is None or s.b.load is None:
-            raise KernelError("internal: int8 product without operands in memory")
+        if s.b.load is None:
+            raise KernelError("internal: int8 product without weights in memory")
         w, stride, fmt = self.weights(s.b.load, s.n, s.k)
-        q, row, scale, total = self.a8_rows(s.a.load, s.m, s.k)
+        q, row, scale, total = self.a8_rows(s.a, s.m, s.k)
         args = [
             ("ptr", q),
             ("i64", row),
@@ -142,11 +144,16 @@ class DotEmitter:
         ]
         f.call("void", self.use(micro.dot_q(self.isa, fmt)), args)
 
-    def a8_rows(self, load: Load, m: tuple[str, ...], k: str) -> tuple[str, str, str, str]:
+    def a8_rows(self, a: OperandA, m: tuple[str, ...], k: str) -> tuple[str, str, str, str]:
         """(pointer to q, bytes between rows, offsets from q to the scale and to the sum) at block
         k."""
         f = self.f
-        p, row, dim = self.a8_base(load, m, k)
+        if a.buf is not None:
+            scale, total = self.a8_planes(self.fr.size(k), "0")
+            return self.fr.addresses[a.buf.name], self.fr.pitch(a.buf), scale, total
+        if a.load is None:
+            raise KernelError("internal: an operand without a place")
+        p, row, dim = self.a8_base(a.load, m, k)
         k0 = self.fr.start(k)
         scale, total = self.a8_planes(dim, k0)
         return f.gep(p, k0), row, f.sub(scale, k0), f.sub(total, k0)
@@ -270,13 +277,18 @@ class DotEmitter:
         return self.ev.widen(x, v, True)
 
     def quantize(self, r: Root) -> None:
-        """A row buffer of f32 to a row (or whole groups of one) of an a8 tensor."""
+        """A row buffer of f32 to a row (or whole groups of one) of an a8 tensor or buffer."""
         f, s = self.f, r.store
-        if s is None or r.buf is None:
+        if r.buf is None:
             return
         col = r.buf.axes[-1]
-        p, _, dim = self.a8_base(s, (), col)
         k0, n = self.fr.start(col), self.fr.extent(col)
+        if r.packed is not None:
+            p, dim, k0 = self.fr.row_of(r.packed), self.fr.size(col), "0"
+        elif s is not None:
+            p, _, dim = self.a8_base(s, (), col)
+        else:
+            raise KernelError("internal: nowhere to quantise to")
         scale, total = self.a8_planes(dim, k0)
         args = [
             ("ptr", self.fr.row_of(r.buf)),

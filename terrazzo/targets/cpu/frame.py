@@ -127,13 +127,21 @@ class Frame:
 
     # -- scratch --------------------------------------------------------------------------------
     def pitch(self, b: Buf) -> str:
-        """Elements between rows of a tile buffer: the last axis rounded up to lanes, odd multiples
-        of a cache line for wide rows (rows 4 KiB apart would share cache sets)."""
+        """Elements (of a8, bytes) between rows of a tile buffer: the last axis rounded up to lanes,
+        odd multiples of a cache line for wide rows (rows 4 KiB apart would share cache sets)."""
         size = self.size(b.axes[-1])
+        if b.kind == "a8":
+            return self.a8_bytes(size)
         if size.isdigit():
             n = (int(size) + W - 1) // W * W
             return str(n + W if n >= 64 else n)
         return self.f.add(self.f.roundup(size, W), W)
+
+    def a8_bytes(self, n: str) -> str:
+        """Bytes of a row of n values in a8, in whole cache lines."""
+        f = self.f
+        eighth = str(int(n) // 8) if n.isdigit() else f.op(f"lshr i64 {n}, 3")
+        return f.roundup(f.add(n, f.mul(eighth, 3)), 64)
 
     def bytes(self, b: Buf) -> str:
         f = self.f
@@ -143,9 +151,9 @@ class Frame:
             n = f.mul(f.mul(f.roundup(self.size(b.axes[1]), W), self.size(b.axes[0])), 4)
         else:
             rows = "1"
-            for a in b.axes[:-1] if b.kind == "tile" else ():
+            for a in b.axes[:-1] if b.kind in ("tile", "a8") else ():
                 rows = f.mul(rows, self.size(a))
-            n = f.mul(f.mul(rows, self.pitch(b)), 4)
+            n = f.mul(f.mul(rows, self.pitch(b)), 1 if b.kind == "a8" else 4)
         return f.roundup(n, 64)
 
     def lay_out(self) -> str:
@@ -179,7 +187,8 @@ class Frame:
             index = f.add(
                 f.mul(index, self.extent(a)) if index != "0" else "0", self.position.get(a, "0")
             )
-        return self.keep(key, f.gep(base, f.mul(index, self.pitch(b)), "float"))
+        unit = "i8" if b.kind == "a8" else "float"
+        return self.keep(key, f.gep(base, f.mul(index, self.pitch(b)), unit))
 
     def element_of(self, b: Buf) -> str:
         """Pointer to the element at the current rows (all of the buffer's axes are rows)."""

@@ -134,8 +134,8 @@ class NestBuilder:
                 inner = [a for a in r.value.axes if a in axes]
                 unit = inner[-1] if inner else (axes[-1] if axes else None)
             col = unit
-        elif r.buf is not None:
-            axes = r.buf.axes
+        elif r.packed is not None or r.buf is not None:
+            axes = (r.packed or r.buf).axes  # pyright: ignore[reportOptionalMemberAccess]
             col = axes[-1] if axes else None
             if r.kind == "pack":
                 k, n = axes
@@ -171,6 +171,8 @@ class NestBuilder:
         for r in roots:
             if r.kind == "mat" and r.buf is not None and not r.buf.name.startswith("acc"):
                 self.place(r.value, r.buf)
+            elif r.packed is not None:
+                self.place(r.value, r.packed)
 
     def endangered(self, roots: list[Root]) -> list[Load]:
         """Virtual loads that the stores among `roots` would change before their last use, unless

@@ -128,6 +128,7 @@ class PhaseEmitter:
                 self.fr.extents[v.name] = extent
             self.body(self.phase.body)
 
+        self.fr.scoped(lambda: self.body(self.phase.before))
         hand_out.emit(f, lambda u: self.fr.scoped(lambda: unit(u)))
 
     def grain(self, v: LoopVar) -> int:

@@ -24,24 +24,26 @@ class Buf:
     lanes.
 
     kind "tile": every element of the axes; "row": one row, reused by each row in flight (axes =
-    column); "panels": B operand, [axes[1]/16][cap of axes[0]][16] (k-major panels of 16 columns).
+    column); "panels": B operand, [axes[1]/16][cap of axes[0]][16] (k-major panels of 16 columns);
+    "a8": rows of the format a8, the last axis as in memory.
     """
 
     name: str
     axes: tuple[str, ...]
-    kind: Literal["tile", "row", "panels"] = "tile"
+    kind: Literal["tile", "row", "panels", "a8"] = "tile"
 
 
 @dataclass(frozen=True)
 class Root:
     """A value to be produced. store: to global memory; mat: to a buffer; reduce: a row's reduction,
     to a buffer; pack: elements of a B operand, to panels; quantize: a row buffer to a packed
-    tensor; decode: a row of a packed tensor to a row buffer."""
+    tensor, or to the buffer `packed`; decode: a row of a packed tensor to a row buffer."""
 
     kind: Literal["store", "mat", "reduce", "pack", "quantize", "decode"]
     value: Value
     buf: Buf | None = None
     store: Store | None = None
+    packed: Buf | None = None
 
 
 @dataclass(frozen=True)
@@ -60,8 +62,7 @@ class Nest:
 
 @dataclass(frozen=True)
 class OperandA:
-    """rows x k, f32 in `buf`, or read in place from global memory (`load`: f32 rows, or a8
-    rows)."""
+    """rows x k, f32 or a8 in `buf`, or read in place from global memory (`load`)."""
 
     buf: Buf | None = None
     load: Load | None = None
@@ -119,11 +120,13 @@ NestStmt = Nest | Dot | Copy | ForLoop
 @dataclass(frozen=True)
 class Phase:
     """One grid (None: statements outside any grid, run by one thread). `dynamic`: all units are
-    handed out by a counter, because their costs differ."""
+    handed out by a counter, because their costs differ. `before`: every thread does this for
+    itself first."""
 
     grid: Loop | None
     body: tuple[NestStmt, ...]
     dynamic: bool = False
+    before: tuple[NestStmt, ...] = ()
 
     @property
     def products(self) -> bool:
@@ -150,8 +153,9 @@ class Program:
 def _root(r: Root) -> str:
     if r.kind == "store" and r.store is not None:
         return f"store {r.store.param} <- {r.value}"
-    if r.kind == "quantize" and r.store is not None:
-        return f"quantize {r.store.param} <- {r.value}"
+    if r.kind == "quantize":
+        to = r.store.param if r.store else r.packed.name if r.packed else ""
+        return f"quantize {to} <- {r.value}"
     return f"{r.kind} {r.buf.name if r.buf else ''} <- {r.value}"
 
 
@@ -192,6 +196,10 @@ def format(program: Program) -> str:
         else:
             axes = ", ".join(f"{v.name} step {v.step or 1}" for v in p.grid.vars)
             out.append(f"phase {n} grid {axes}{' dynamic' if p.dynamic else ''} {{")
+        if p.before:
+            out.append("  every thread {")
+            _format(p.before, "    ", out)
+            out.append("  }")
         _format(p.body, "  ", out)
         out.append("}")
     return "\n".join(out) + "\n"

@@ -23,7 +23,7 @@ import numpy as np
 
 from terrazzo.errors import OptionError, PlatformError
 from terrazzo.targets.cpu import jit, objcache
-from terrazzo.targets.cpu.builtin import builtin
+from terrazzo.targets.cpu.builtin import builtin, definition
 from terrazzo.targets.cpu.pool_ir import HABITS, MAILBOXES, STRIDE, pool_ir
 
 MAX_THREADS = 256
@@ -71,17 +71,30 @@ class Program:
         self.control = np.zeros(8, np.int64) if control is None else control
         self.threads: int | None = None  # as configured last
         self._keep = keep
-        self._fields = private_memory(64).view(np.int64)
+        self._next: Program | None = None
+        self._fields = private_memory(80).view(np.int64)
         self._fields[:6] = (
             self.entries.ctypes.data, self.count, 0, self.control.ctypes.data, 0, guarded,
         )  # fmt: skip
         self.address = self._fields.ctypes.data
+        self.launch = builtin(_launch(), self.address)
 
-    def configure(self, threads: int, barrier_spin: int, idle_spin: int) -> None:
-        """For the pool: sets the thread count and the waits (in pauses)."""
+    def configure(self, pool: int, threads: int, barrier_spin: int, idle_spin: int) -> None:
+        """For the pool: sets its address, the thread count and the waits (in pauses)."""
         self._fields[2] = threads
-        self._fields[6:8] = (barrier_spin, idle_spin)
+        self._fields[6:9] = (barrier_spin, idle_spin, pool)
         self.threads = threads
+
+    def follow(self, other: Program | None) -> None:
+        """From now on `other`, configured for the same pool and no more threads, runs right after
+        this one; None: nothing does."""
+        if other is not self._next:
+            self._fields[9] = 0 if other is None else other.address
+            self._next = other
+
+    @property
+    def pool(self) -> int:
+        return int(self._fields[8])
 
     def profile_into(self, stamps: np.ndarray | None) -> None:
         """Until called with None, runs write cycle counts to int64[count, threads, 2] `stamps`."""
@@ -91,6 +104,11 @@ class Program:
 @cache
 def _code() -> jit.Module:
     return objcache.module(pool_ir(), jit.HostIsa())
+
+
+@cache
+def _launch():
+    return definition(_code(), "launch")
 
 
 @cache
@@ -128,7 +146,6 @@ class Pool:
         self._spins = (barrier_spin_us, idle_spin_us)
         self._memory = private_memory(MAILBOXES + STRIDE * MAX_THREADS)
         self._address = self._memory.ctypes.data
-        self._call, self._keep = builtin(code, "call", self._address)
         self._reset()
         _pools.add(self)
         if threads > 1:
@@ -151,19 +168,24 @@ class Pool:
         return int(self._memory.view(np.int64)[1])
 
     def run(self, program: Program, threads: int) -> int:
-        """Runs all of `program` on `threads` threads; blocks, dropping the GIL.
+        """Runs all of `program` on `threads` threads, then what follows it; blocks, dropping the
+        GIL.
 
-        Returns phases done * 4 + (DONE, CANCELLED or FAULT); the phase that faulted is the last
-        done. A set cancel or fault word stops the program at the next barrier (at once if set
-        before), and is left set. Raises OptionError for a thread count outside 1 .. MAX_THREADS.
+        Returns phases done * 4 + (DONE, CANCELLED or FAULT) of the program run last, + 2^48 for
+        each one complete before; the phase that faulted is the last done. A set cancel or fault
+        word stops the program at the next barrier (at once if set before), and is left set. Raises
+        OptionError for a thread count outside 1 .. MAX_THREADS.
         """
-        if program.threads != threads:
+        self.prepare(program, threads)
+        return program.launch()
+
+    def prepare(self, program: Program, threads: int) -> None:
+        """What `run` does before it can call `program.launch()`; that then returns -1 if the
+        threads are there no more (in a forked child)."""
+        if program.threads != threads or program.pool != self._address:
             self._configure(program, threads)
-        status = self._call(program.address)
-        if status < 0:
+        if threads > self.workers:
             self._grow(threads)
-            status = self._call(program.address)
-        return status
 
     def _configure(self, program: Program, threads: int) -> None:
         if not 1 <= threads <= MAX_THREADS:
@@ -172,7 +194,7 @@ class Pool:
         if threads > len(os.sched_getaffinity(0)):
             barrier, idle = min(barrier, CROWDED_SPIN_US), min(idle, CROWDED_SPIN_US)
         pause = _pause_us()
-        program.configure(threads, int(barrier / pause), int(idle / pause))
+        program.configure(self._address, threads, int(barrier / pause), int(idle / pause))
 
     def _grow(self, threads: int) -> None:
         with self._growing:

@@ -8,8 +8,8 @@ because Intel's prefetcher fetches lines in pairs):
               256 i32 phase | 384 i32 sleepers | 512 + 128 * tid: mailbox
     mailbox:  { i32 sequence, i32 sleepers, i32 tid, pad, ptr pool }, and on its second line the
               thread's habits of waiting { i64 budget, i64 turns }: 64 barriers, 80 programs
-    program:  i64 x 8 { entries, count, threads, control, profile or 0, guarded 0/1, barrier spin,
-              idle spin }
+    program:  i64 x 10 { entries, count, threads, control, profile or 0, guarded 0/1, barrier spin,
+              idle spin, pool, program to run next or 0 }
     entry:    { ptr phase, ptr table }
     control:  { i32 cancel, i32 fault, i64 fault detail }; cancel: bit 0 asked for, bit 1 Ctrl-C
     profile:  i64 [count][threads][2]: cycle counter before and after each phase
@@ -418,34 +418,54 @@ declare ptr @PyLong_FromLongLong(i64)
 declare ptr @PyEval_SaveThread()
 declare void @PyEval_RestoreThread(ptr)
 
-; run, when it is our turn, as a builtin of Python (builtin.py): both addresses come as ints; the
-; GIL is dropped meanwhile. Returns -1, with nothing run, if there are fewer threads than it wants.
-define ptr @call(ptr %pool_int, ptr %program_int) nounwind {
+; Runs a program and those that follow it, when it is our turn, as a builtin of Python (builtin.py):
+; the address comes as an int; the GIL is dropped meanwhile. Returns run's result + 2^48 * programs
+; complete before; -1, with nothing run, if there are fewer threads than a program wants.
+define ptr @launch(ptr %address, ptr %ignored) nounwind {
 entry:
-  %pool = call ptr @PyLong_AsVoidPtr(ptr %pool_int)
-  %program = call ptr @PyLong_AsVoidPtr(ptr %program_int)
+  %start = call ptr @PyLong_AsVoidPtr(ptr %address)
   %thread = call ptr @PyEval_SaveThread()
+  %p8 = getelementptr i64, ptr %start, i64 8
+  %pool = load ptr, ptr %p8
   call void @lock(ptr %pool)
+  %arep = getelementptr i64, ptr %pool, i64 1
+  %are = load i64, ptr %arep
+  br label %one
+one:
+  %program = phi ptr [ %start, %entry ], [ %next, %more ]
+  %before = phi i64 [ 0, %entry ], [ %after, %more ]
   %p2 = getelementptr i64, ptr %program, i64 2
   %wanted = load i64, ptr %p2
-  %started = getelementptr i64, ptr %pool, i64 1
-  %are = load i64, ptr %started
   %enough = icmp ule i64 %wanted, %are
-  br i1 %enough, label %go, label %end
-go:
+  br i1 %enough, label %count, label %end
+count:
   %p1 = getelementptr i64, ptr %program, i64 1
-  %count = load i64, ptr %p1
-  %none = icmp eq i64 %count, 0
-  br i1 %none, label %end, label %do
-do:
-  %did = call i64 @run(ptr %pool, ptr %program)
-  br label %end
+  %phases = load i64, ptr %p1
+  %none = icmp eq i64 %phases, 0
+  br i1 %none, label %then, label %go
+go:
+  %ran = call i64 @run(ptr %pool, ptr %program)
+  br label %then
+then:
+  %did = phi i64 [ 0, %count ], [ %ran, %go ]
+  %status = or i64 %before, %did
+  %code = and i64 %did, 3
+  %well = icmp eq i64 %code, 0
+  %p9 = getelementptr i64, ptr %program, i64 9
+  %next = load ptr, ptr %p9
+  %last = icmp eq ptr %next, null
+  %on = xor i1 %last, true
+  %both = and i1 %well, %on
+  br i1 %both, label %more, label %end
+more:
+  %after = add i64 %before, 281474976710656
+  br label %one
 end:
-  %status = phi i64 [ -1, %entry ], [ 0, %go ], [ %did, %do ]
+  %result = phi i64 [ -1, %one ], [ %status, %then ]
   call void @unlock(ptr %pool)
   call void @PyEval_RestoreThread(ptr %thread)
-  %result = call ptr @PyLong_FromLongLong(i64 %status)
-  ret ptr %result
+  %boxed = call ptr @PyLong_FromLongLong(i64 %result)
+  ret ptr %boxed
 }
 
 ; Tells all workers 1 .. n-1 to return.

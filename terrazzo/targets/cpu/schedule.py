@@ -9,6 +9,8 @@ goals: tile sizes, vector code.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from terrazzo.ir.graph import walk
 from terrazzo.ir.ops import Carry, Kernel, Load, Loop, Op, Stmt, Store
 from terrazzo.ir.types import DType, Format, Value, bf16, f16, f32
@@ -39,6 +41,10 @@ class Scheduler(NestBuilder):
         if v.id in self.mat:
             return OperandA(buf=self.mat[v.id])
         d = self.graph.defs[v.id]
+        if isinstance(d, Op) and d.op == "quantize":
+            b = self.buf((*m, k), "a8", "a")
+            self.pending.append(Root("quantize", v, packed=b))
+            return OperandA(buf=b)
         if isinstance(d, Load) and len(m) <= 1 and unit_axis(self.graph, d) == k:
             plain = all(not (isinstance(e, Value) and e.axes) for e in d.index)
             if (isinstance(v.dtype, Format) and low_bit) or (v.dtype == f32 and plain):
@@ -235,9 +241,10 @@ class Scheduler(NestBuilder):
             and any(self.effects.conflict(x, w) for w in written)
         ])  # fmt: skip
 
-    def hoist(self, body: tuple[Stmt, ...]) -> None:
+    def hoist(self, body: Iterable[Stmt]) -> None:
         """Left operands of this loop's dots that were computed before it are written down before
         it."""
+        body = tuple(body)
         made = {x.result.id for x in walk(body) if isinstance(x, (Op, Load))}
         made |= {c.var.id for x in walk(body) if isinstance(x, Loop) for c in x.carries}
         for s in body:
@@ -248,7 +255,7 @@ class Scheduler(NestBuilder):
                     a.id not in made
                     and a.id not in self.mat
                     and len(k) == 1
-                    and isinstance(a.dtype, DType)
+                    and not (isinstance(a.dtype, Format) and self.graph.op(a) is None)
                 ):
                     m = tuple(x for x in a.axes if x not in k)
                     pending = {r.value.id for r in self.pending}
@@ -261,15 +268,15 @@ class Scheduler(NestBuilder):
 
         def single() -> None:
             if any(isinstance(x, (Store, Loop)) for x in loose):
-                phases.append(Phase(None, self.body(tuple(loose))))
+                phases.append(Phase(None, self.body(tuple(loose), None)))
             loose.clear()
 
         for s in self.kernel.body:
             if isinstance(s, Loop) and s.kind == "grid":
                 single()
                 self.check_outer(s)
-                body = self.body(s.body)
-                phases.append(Phase(s, body, _uneven(s)))
+                body = self.body(s.body, s)
+                phases.append(Phase(s, body, _uneven(s), self.before))
             else:
                 loose.append(s)
         single()
@@ -289,10 +296,17 @@ class Scheduler(NestBuilder):
                     "load it inside the grid, or store to another tensor",
                 )
 
-    def body(self, stmts: tuple[Stmt, ...]) -> tuple[NestStmt, ...]:
+    def body(self, stmts: tuple[Stmt, ...], grid: Loop | None) -> tuple[NestStmt, ...]:
+        """A phase's statements; `before` is then what each thread does ahead of its blocks."""
         self.mat, self.out, self.pending = {}, [], []
         self.loaded = [s for s in self.kernel.body if isinstance(s, Load)]
         self.loaded = [s for s in self.loaded if self.effects.at(s) < self.effects.at(stmts[0])]
+        self.before: tuple[NestStmt, ...] = ()
+        if grid is not None:
+            self.here = self.effects.at(grid) - 1
+            self.hoist(walk(stmts))
+            self.flush()
+            self.before, self.out = tuple(self.out), []
         self.block(stmts, {})
         self.here = self.effects.end(stmts[-1])
         self.flush()
