@@ -25,11 +25,11 @@ from terrazzo.errors import OptionError, TerrazzoError
 
 if TYPE_CHECKING:
     from terrazzo.engine.model import Model
-    from terrazzo.runtime.recording import Profile, Recording
+    from terrazzo.runtime.recording import Profile
 
 # 19 tokens of the demo model's tokenizer.
 START_PROMPT = "The river rose in the night, and by the morning the old bridge was gone, and with"
-PROFILES = 15
+PROFILES = 41
 
 Prompt = Annotated[int, typer.Option(min=1, help="Tokens of the prompt.")]
 Decode = Annotated[int, typer.Option(min=2, help="Tokens to decode.")]
@@ -73,10 +73,13 @@ def measure(
         say(f"run {n} of {runs}", 0, 0)
         rates["prefill"].append(_prefill(m, prompt, n))
         if n == runs:
-            profiles["prefill"] = _profiles(m.step.recording, 3)
+            profiles["prefill"] = m.step.recording.profiles(3)
         rates["decode"].append(_decode(m, decode, n))
-    profiles["decode"] = _profiles(m.step.recording, PROFILES)
+    profiles["decode"] = m.step.recording.profiles(PROFILES)
     peak = engine.peak_rss_bytes()
+    barriers = profiles["decode"][0].barriers
+    body = _median(p.body_s for p in profiles["decode"])
+    floor = machine.dispatch_floor(max(barriers, 1), body, m.threads, PROFILES)
     chunk = (prompt - 1) % m.step.budget.tokens + 1
     moved = bytes_per_token(m, decode // 2)
     say("measuring the bandwidth", 0, 0)
@@ -108,7 +111,8 @@ def measure(
         "weight_bytes": m.step.weights.nbytes,
         "kv_bytes": _kv_bytes(m, max(prompt, decode) + 1),
         "dispatch_us_per_token": 1e6 * _median(p.dispatch_s for p in profiles["decode"]),
-        "barriers_per_token": profiles["decode"][0].barriers,
+        "dispatch_floor_us_per_token": 1e6 * floor,
+        "barriers_per_token": barriers,
         "bytes_per_token": moved,
         "bandwidth_bytes_per_s": bandwidth,
         "bandwidth_share": moved * speed["decode"] / bandwidth,
@@ -133,11 +137,6 @@ def _ids(m: Model, count: int, run: int) -> list[int]:
     ids = np.random.default_rng(run).integers(0, m.config.vocab_size, count)
     ids[0] = run % m.config.vocab_size
     return ids.tolist()
-
-
-def _profiles(recording: Recording, count: int) -> list[Profile]:
-    """Timed replays of the step that ran last: it writes what it wrote before."""
-    return [recording.profile() for _ in range(count)]
 
 
 def _median(values: Iterable[float]) -> float:
@@ -245,7 +244,9 @@ def report(r: dict[str, Any]) -> None:
         ),
         (
             "dispatch",
-            f"{r['dispatch_us_per_token']:.0f} µs per token, {r['barriers_per_token']} barriers",
+            f"{r['dispatch_us_per_token']:.0f} µs per token, {r['barriers_per_token']} barriers"
+            f" (this machine, in as many equal phases without memory:"
+            f" {r['dispatch_floor_us_per_token']:.0f} µs)",
         ),
         (
             "bandwidth",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import platform
+import statistics
 import sys
 import time
 from collections.abc import Callable
@@ -68,6 +69,26 @@ def int8_peak(threads: int) -> float | None:
         return None
     text, work = found
     return work * threads / _best(_code("int_dot", text), "int_dot", threads) / 1e9
+
+
+def dispatch_floor(phases: int, body_s: float, threads: int, runs: int = 15) -> float:
+    """Seconds beyond those inside its phases that a recording of so many takes, median of `runs`.
+
+    All phases are equal work in registers, `body_s` together: what remains is the machine's own
+    unrest (interrupts, other guests of the host) and the barriers.
+    """
+    from terrazzo.runtime.recording import Recording
+
+    text, _ = probes.fma_ir(cpu_isa.detect())
+    code = _code("fma", text)
+    sinks, table = pool.private_memory(64 * threads), np.zeros(16, np.int64)
+    turns = max(round(body_s / phases / _best(code, "fma", threads)), 1)
+    table[10:12] = turns, sinks.ctypes.data
+    steps = Recording("equal phases")
+    for _ in range(phases):
+        steps.append("fma", [code.address("fma")], table, keep=(code, sinks))
+    steps.finish(threads)
+    return statistics.median(p.dispatch_s for p in steps.profiles(runs))
 
 
 def measure(threads: int, working_sets: tuple[int, ...] = (256 << 10, 96 << 20)) -> Peaks:

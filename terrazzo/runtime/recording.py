@@ -286,25 +286,38 @@ class Recording:
     def profile(self, threads: int | None = None) -> Profile:
         """Replays once with a clock around every phase, what follows included; raises like
         `replay`."""
+        return self.profiles(1, threads)[0]
+
+    def profiles(self, count: int, threads: int | None = None) -> list[Profile]:
+        """The same `count` times, one right after the other, as the steps of a generation are."""
         threads = self._prepare(threads)
         chain = self._chain()
-        stamps = [np.zeros((max(r._finished().count, 1), threads, 2), np.int64) for r in chain]
-        for r, s in zip(chain, stamps, strict=True):
-            r._finished().profile_into(s)
+        stamps = [
+            [np.zeros((max(r._finished().count, 1), threads, 2), np.int64) for r in chain]
+            for _ in range(count)
+        ]
+        walls: list[float] = []
         try:
-            cycles0, start = self._pool.cycles(), time.perf_counter()
-            status = self._launch()
-            wall, cycles1 = time.perf_counter() - start, self._pool.cycles()
+            for one in stamps:
+                for r, s in zip(chain, one, strict=True):
+                    r._finished().profile_into(s)
+                start = time.perf_counter()
+                status = self._launch()
+                walls.append(time.perf_counter() - start)
+                if status & 3:
+                    self._report(status)
         finally:
             for r in chain:
                 r._finished().profile_into(None)
-        if status & 3:
-            self._report(status)
-        scale = wall / max(cycles1 - cycles0, 1)
-        spent = [(s[:, :, 1] - s[:, :, 0]) * scale for s in stamps]
+        return [self._profile(w, one) for w, one in zip(walls, stamps, strict=True)]
+
+    def _profile(self, wall: float, stamps: list[np.ndarray]) -> Profile:
+        chain, cycle = self._chain(), self._pool.cycle_s()
+        spent = [(s[:, :, 1] - s[:, :, 0]) * cycle for s in stamps]
         times = tuple(
             time for r, s in zip(chain, spent, strict=True) for time in r._times(s.max(axis=1))
         )
+        threads = spent[0].shape[1]
         barriers = sum(r.barriers for r in chain) if threads > 1 else 0
         body = float(np.sum([s.sum(axis=0) for s in spent], axis=0).max())
         return Profile(times, threads, barriers, wall, body)

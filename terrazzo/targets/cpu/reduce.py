@@ -47,6 +47,10 @@ class Reducer:
             raise KernelError("internal: a reduction without its operation")
         return str(op.attr("kind")), op.args[0]
 
+    def attr(self, r: Root, name: str) -> object:
+        op = self.graph.op(r.value)
+        return op.attr(name) if op is not None else None
+
     def identity(self, r: Root) -> list[tuple[str, str]]:
         kind, x = self.kind_of(r)
         fl = is_float(x)
@@ -64,7 +68,11 @@ class Reducer:
             most = (1 << bits - 1) - 1 if signed else (1 << bits) - 1
             value = isplat(least if low else (-1 if most == 2**32 - 1 else most))
         first = [(VF if fl else VI, value)]
-        return [*first, (VI, isplat(2**31 - 1))] if kind == "argmax" else first
+        if kind != "argmax":
+            return first
+        # Each lane starts with its first column: if nothing is greater, the lowest one is right.
+        start = self.f.splat("i32", self.f.narrow(self.fr.start(str(self.attr(r, "axis")))))
+        return [*first, (VI, self.f.op(f"add {VI} {start}, {LANES}"))]
 
     def combine(self, r: Root, acc: list[str], c: str, mask: tuple[str, str] | None) -> list[str]:
         """Lane l of the accumulator takes columns l, l + 16, ... in order: the order depends on
@@ -77,15 +85,16 @@ class Reducer:
             x = f.op(f"select {VB} {mask[0]}, {t} {x}, {t} {start}")
         if kind != "argmax":
             return [self.two(kind, v, acc[0], x)]
-        better = self.greater(v, t, x, acc[0])
-        fresh = f.op(f"icmp eq {VI} {acc[1]}, {isplat(2**31 - 1)}")
-        if mask is not None:
-            fresh = f.op(f"and {VB} {fresh}, {mask[0]}")
-        better = f.op(f"or {VB} {better}, {fresh}")
         begin = f.splat("i32", f.narrow(f.add(self.fr.start(self.ev.col or ""), c)))
-        at = f.op(f"add {VI} {begin}, {LANES}")
-        return [f.op(f"select {VB} {better}, {t} {x}, {t} {acc[0]}"),
-                f.op(f"select {VB} {better}, {VI} {at}, {VI} {acc[1]}")]  # fmt: skip
+        best, at = acc[0], f.op(f"add {VI} {begin}, {LANES}")
+        if t != VF:
+            keep = [f.op(f"icmp {'ule' if is_unsigned(v) else 'sle'} {t} {x}, {best}")]
+        else:  # two selects: `and` of masks is slow where a register holds 8 lanes
+            keep = [f.op(f"fcmp ole {t} {x}, {best}"), f.op(f"fcmp uno {t} {best}, {best}")]
+        for no in keep:
+            x = f.op(f"select {VB} {no}, {t} {best}, {t} {x}")
+            at = f.op(f"select {VB} {no}, {VI} {acc[1]}, {VI} {at}")
+        return [x, at]
 
     def greater(self, v: Value, t: str, x: str, y: str) -> str:
         """x > y on 16 lanes, a NaN being greater than every number (the first one is found)."""
