@@ -71,15 +71,15 @@ class HandOut:
 
 
 class Shares:
-    """Columns of a product with few rows, on several threads: each owns a run of them, three
-    quarters of all together, in blocks of up to `step`; the others are shared in blocks of `grain`
+    """Columns of a product with few rows, on several threads: each owns a run of them, seven
+    eighths of all together, in blocks of up to `step`; the others are shared in blocks of `grain`
     columns. `single`: (i1) the grid has no other blocks than those of the columns; else, or with
     one thread or few columns, all of this is off."""
 
     def __init__(self, f: Function, span: str, step: int, grain: int, single: str) -> None:
         self.f, self.grain, self.span = f, grain, span
         threads = f.wide("%threads")
-        own = f.op(f"sdiv i64 {f.mul(span, 3)}, {f.mul(threads, 4 * grain)}")
+        own = f.op(f"sdiv i64 {f.mul(span, 7)}, {f.mul(threads, 8 * grain)}")
         many = f.op(f"and i1 {single}, {f.op('icmp sgt i32 %threads, 1')}")
         self.on = f.op(f"and i1 {many}, {f.op(f'icmp sgt i64 {own}, 0')}")
         self.own = f.mul(own, grain)
