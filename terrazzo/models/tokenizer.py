@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import codecs
 import gc
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from enum import IntEnum
 from functools import cached_property
 from itertools import repeat
@@ -48,6 +48,18 @@ _SPECIAL = frozenset((int(TokenType.CONTROL), int(TokenType.UNKNOWN)))  # plain 
 _BYTES_OF = {char: bytes([byte]) for byte, char in enumerate(pretokenizer.byte_characters())}
 
 
+class Texts:
+    """Strings side by side in one piece of memory (as objects they take ten times as much)."""
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        self._bytes = "".join(texts).encode()
+        sizes = np.fromiter(map(len, map(str.encode, texts)), np.int64, len(texts))
+        self._ends = np.cumsum(sizes).astype(np.uint32)
+
+    def __getitem__(self, n: int) -> str:
+        return self._bytes[int(self._ends[n - 1]) if n else 0 : int(self._ends[n])].decode()
+
+
 class Tokenizer:
     """A byte-level BPE tokenizer. `eos_ids` are the tokens that end a text, `bos_id` (or None) the
     one that begins it, `add_bos` whether the model wants it in front of every prompt."""
@@ -60,33 +72,35 @@ class Tokenizer:
         collecting = gc.isenabled()
         gc.disable()  # 200,000 small objects, none of them garbage: collections would only cost
         try:
-            self._tokens = _strings(meta, "tokenizer.ggml.tokens")
-            ids = dict(zip(self._tokens, range(len(self._tokens)), strict=True))
+            tokens = _strings(meta, "tokenizer.ggml.tokens")
+            self.vocab_size = len(tokens)
+            self._texts = Texts(tokens)
+            ids = dict(zip(tokens, range(len(tokens)), strict=True))
             # Some vocabularies lack bytes. The library would drop such a byte before merging, and
             # join its neighbours; llama.cpp drops it afterwards. So it gets an id until then.
-            vocab = ids | {
-                char: len(self._tokens) + byte[0]
-                for char, byte in _BYTES_OF.items()
-                if char not in ids
+            missing = {
+                char: len(tokens) + byte[0] for char, byte in _BYTES_OF.items() if char not in ids
             }
-            self._merger = Merger(_bpe(meta, vocab, rule.whole_words))
+            self._bytes_missing = bool(missing)
+            end_ids = [ids[text] for text in _END_TEXTS if text in ids]
+            ids |= missing
+            self._merger = Merger(_bpe(meta, ids, rule.whole_words))
+            # Nothing that stays was made among these: their memory can go back as a whole.
+            del ids, tokens
         finally:
             if collecting:
                 gc.enable()
         self._merger.pre_tokenizer = pretokenizer.build(rule)
-        self._bytes_missing = len(vocab) > len(ids)
-        self.vocab_size = len(self._tokens)
         self.bos_id = self._special_id(meta, "bos")
         self.add_bos = meta.flag("tokenizer.ggml.add_bos_token", rule.add_bos)
         if self.add_bos and self.bos_id is None:
             raise ModelFileError(f"{meta.path}: add_bos_token is set, but bos_token_id is missing")
         ends = [self._special_id(meta, role) for role in ("eos", "eot", "eom")]
-        ends += [ids.get(text) for text in _END_TEXTS]
-        self.eos_ids: frozenset[int] = frozenset(end for end in ends if end is not None)
+        self.eos_ids: frozenset[int] = frozenset(
+            end for end in (*ends, *end_ids) if end is not None
+        )
         self._types = _types(meta, self.vocab_size)
-        for text in _END_TEXTS:
-            if text in ids:
-                self._types[ids[text]] = TokenType.CONTROL
+        self._types[end_ids] = TokenType.CONTROL
         self._pieces: dict[int, bytes] = {}
 
     @classmethod
@@ -139,16 +153,16 @@ class Tokenizer:
     def _spell(self, id: int) -> bytes:
         if not 0 <= id < self.vocab_size:
             raise OptionError(f"token id {id:,} is outside of 0 to {self.vocab_size - 1:,}")
-        text, kind = self._tokens[id], self._types[id]
+        text, kind = self._texts[id], self._types[id]
         if kind == TokenType.UNUSED:
             return b""
-        if kind in _SPECIAL or kind == TokenType.USER_DEFINED:
+        if int(kind) in _SPECIAL or kind == TokenType.USER_DEFINED:
             return text.encode()
         return b"".join(_BYTES_OF.get(c) or c.encode() for c in text)
 
     def is_special(self, id: int) -> bool:
         """Whether `id` is a control token (or the unknown token), which is no part of the text."""
-        return self._types[id] in _SPECIAL
+        return int(self._types[id]) in _SPECIAL
 
     @cached_property
     def special_texts(self) -> list[str]:
@@ -178,9 +192,9 @@ class Tokenizer:
     @cached_property
     def _wholes(self) -> list[tuple[str, int, bool]]:
         """Tokens found in text as a whole, longest first: text, id, whether only if `special`."""
-        kinds = {*_SPECIAL, TokenType.USER_DEFINED}
-        ids = [i for i, kind in enumerate(self._types) if kind in kinds]
-        found = [(self._tokens[i], i, self.is_special(i)) for i in ids if self._tokens[i]]
+        kinds = [*_SPECIAL, int(TokenType.USER_DEFINED)]
+        ids = np.flatnonzero(np.isin(self._types, kinds)).tolist()
+        found = [(text, i, self.is_special(i)) for i in ids if (text := self._texts[i])]
         return sorted(found, key=lambda whole: -len(whole[0].encode()))
 
     def _partition(self, text: str, special: bool) -> list[str | int]:
@@ -243,17 +257,18 @@ def _strings(meta: Metadata, key: str) -> list[str]:
     return value
 
 
-def _types(meta: Metadata, size: int) -> list[int]:
-    """The tokens' TokenType values; all normal if the file says nothing."""
+def _types(meta: Metadata, size: int) -> np.ndarray:
+    """The tokens' TokenType values, i8 (others count as normal); all normal if the file says
+    nothing."""
     key = "tokenizer.ggml.token_type"
     if key not in meta:
-        return [int(TokenType.NORMAL)] * size
+        return np.full(size, TokenType.NORMAL, np.int8)
     types = meta[key]
     if not isinstance(types, np.ndarray) or types.dtype.kind not in "iu":
         raise ModelFileError(f"{meta.path}: metadata key {key!r} must be an array of integers")
     if types.size != size:
         raise ModelFileError(f"{meta.path}: {key} has {types.size:,} entries for {size:,} tokens")
-    return types.tolist()
+    return np.where((types >= 0) & (types < 128), types, TokenType.NORMAL).astype(np.int8)
 
 
 def _bpe(meta: Metadata, vocab: dict[str, int], whole_words: bool) -> models.BPE:
