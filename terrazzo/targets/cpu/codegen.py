@@ -59,14 +59,15 @@ def _module(ir_text: str, machine: Any) -> Any:
     return module
 
 
-def compile_object(ir_text: str, isa: TargetIsa) -> bytes:
-    """Machine code of `ir_text` for `isa` as a relocatable object.
+def compile_object(ir_text: str, isa: TargetIsa, triple: str | None = None) -> bytes:
+    """Machine code of `ir_text` for `isa` as a relocatable object for `triple` (default: this
+    process's).
 
     Code generation at level 3, no IR passes: the IR is emitted as it shall run. Raises RuntimeError
     with LLVM's message when the text does not parse or verify (a defect of ours).
     """
     with _lock:
-        machine = _machine(isa, None)
+        machine = _machine(isa, triple)
         return machine.emit_object(_module(ir_text, machine))
 
 

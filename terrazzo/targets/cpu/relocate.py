@@ -92,12 +92,16 @@ def apply(how: Relocation, image: bytearray, at: int, place: int, value: int) ->
     elif form == "low":
         low = value & 0xFFF
         if low % (1 << size):
-            raise RuntimeError(f"address {value:#x} is not a multiple of {1 << size}")
+            raise RuntimeError(
+                f"the object cannot be linked: address {value:#x} is not a multiple of {1 << size}"
+            )
         _put(image, at, low >> size, 12, 10)
     elif form == "branch":
         offset = value - place
         if offset % 4:
-            raise RuntimeError(f"a jump to {value:#x}, which is between two instructions")
+            raise RuntimeError(
+                f"the object cannot be linked: jump to {value:#x}, which is no instruction"
+            )
         _put(image, at, _fitting(offset >> 2, size), size, how.at)
     elif form in ("page", "near"):
         offset = (value >> 12) - (place >> 12) if form == "page" else value - place
@@ -122,7 +126,9 @@ def _fitting(number: int, bits: int, signed: bool = True) -> int:
     """`number` as a field of so many bits."""
     least = -1 << bits - 1 if signed else 0
     if not least <= number < least + (1 << bits):
-        raise RuntimeError(f"{number:#x} does not fit a field of {bits} bits")
+        raise RuntimeError(
+            f"the object cannot be linked: {number:#x} does not fit a field of {bits} bits"
+        )
     return number % (1 << bits)
 
 
