@@ -12,7 +12,7 @@ from functools import cache
 
 import numpy as np
 
-from terrazzo.targets.cpu import jit, objcache, pool
+from terrazzo.targets.cpu import host, jit, objcache, pool
 
 CHUNK = 256 << 10
 STEP = 128  # bytes all lanes take together; data are a multiple of it
@@ -87,7 +87,7 @@ declare i64 @llvm.umin.i64(i64, i64)
 
 @cache
 def _code() -> jit.Module:
-    return objcache.module(_ir(), jit.HostIsa())
+    return objcache.module(_ir(), host.HostIsa())
 
 
 def checksum(data: np.ndarray, threads: int = 1) -> np.ndarray:

@@ -16,13 +16,11 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 
-import llvmlite
-import llvmlite.binding as llvm
 import numpy as np
 
 from terrazzo.runtime import arena, probes
+from terrazzo.targets.cpu import host, jit, objcache, pool
 from terrazzo.targets.cpu import isa as cpu_isa
-from terrazzo.targets.cpu import jit, objcache, pool
 
 _AIM_S = 0.012  # of one timed run
 _RUNS = 5
@@ -103,7 +101,7 @@ def measure(threads: int, working_sets: tuple[int, ...] = (256 << 10, 96 << 20))
 
 @cache
 def _code(name: str, text: str) -> jit.Module:
-    return objcache.module(text, jit.HostIsa())
+    return objcache.module(text, host.HostIsa())
 
 
 def _best(
@@ -163,8 +161,8 @@ def describe() -> Machine:
         arena.available_memory(),
         sys.version.split()[0],
         np.__version__,
-        llvmlite.__version__,
-        ".".join(map(str, llvm.llvm_version_info)),
+        host.facts().llvmlite,
+        host.facts().llvm,
     )
 
 

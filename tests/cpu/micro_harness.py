@@ -11,8 +11,8 @@ import numpy as np
 
 from terrazzo.ir import formats
 from terrazzo.ir.types import DType, Format, f32
+from terrazzo.targets.cpu import codegen, jit, layouts, micro
 from terrazzo.targets.cpu import isa as isas
-from terrazzo.targets.cpu import jit, layouts, micro
 from terrazzo.targets.cpu.isa import Isa
 
 VPDPBUSD = "llvm.x86.avx512.vpdpbusd.512"
@@ -66,7 +66,7 @@ def compiled(isa: Isa, part: micro.Micro, types: str) -> Callable[..., None]:
     args = ", ".join(f"{names[t]} %x{n}" for n, t in enumerate(types))
     text += f"define void @entry({args}) {{\n  call void @{part.name}({args})\n  ret void\n}}\n"
     ctypes_of = {"p": ctypes.c_void_p, "i": ctypes.c_int64, "b": ctypes.c_bool}
-    module = jit.load(jit.compile_object(text, isa))
+    module = jit.load(codegen.compile_object(text, isa))
     return module.function("entry", None, *(ctypes_of[t] for t in types))
 
 

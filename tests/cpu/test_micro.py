@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from terrazzo.ir import formats
 from terrazzo.ir.types import DType, bf16, f16, f32
+from terrazzo.targets.cpu import codegen, layouts, micro
 from terrazzo.targets.cpu import isa as isas
-from terrazzo.targets.cpu import jit, layouts, micro
 from terrazzo.targets.cpu.isa import Isa
 
 ISAS = h.testable()
@@ -263,7 +263,7 @@ def test_compiles_for_other_machines(name: str, cpu: str, triple: str, needs: st
     parts = [micro.dot_q(isa, fmt), micro.dot_f32(isa, f16), micro.decode_panel(isa, fmt),
              micro.decode_row(isa, fmt), micro.quantize_a8(isa)]  # fmt: skip
     text = micro.module_text([*parts, *parts]).replace("define internal", "define")
-    code = jit.assembly(text, isa, triple)
+    code = codegen.assembly(text, isa, triple)
     assert needs in code
     called = set(re.findall(r"\b(?:call|callq|bl|jmp|b)\s+([A-Za-z_]\w*)(?:@PLT)?$", code, re.M))
     ours = {m.group(1) for m in re.finditer(r"^define void @(\w+)\(", text, re.M)}

@@ -16,7 +16,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from terrazzo.targets.cpu import jit, vecmath
+from terrazzo.targets.cpu import codegen, jit, vecmath
 from terrazzo.targets.cpu.builder import VF, Function
 from terrazzo.targets.cpu.isa import detect
 
@@ -52,7 +52,7 @@ def module() -> jit.Module:
         functions.append(f)
     decls = sorted(set().union(*(f.decls for f in functions)))
     text = "\n".join([*decls, *(f.text() for f in functions)])
-    return jit.load(jit.compile_object(text, detect()))
+    return jit.load(codegen.compile_object(text, detect()))
 
 
 def run(name: str, x: np.ndarray) -> np.ndarray:
@@ -144,7 +144,7 @@ def test_halves() -> None:
 
     f.loop(0, "%n", 16, [], body)
     f.put("ret void")
-    code = jit.load(jit.compile_object("\n".join([*sorted(f.decls), f.text()]), detect()))
+    code = jit.load(codegen.compile_object("\n".join([*sorted(f.decls), f.text()]), detect()))
     patterns = np.arange(2**16, dtype=np.uint32)[:, None] << 16
     low = np.array([0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF], np.uint32)
     x = (patterns | low).reshape(-1).view(np.float32)

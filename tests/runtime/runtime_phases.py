@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from terrazzo.targets.cpu import jit
+from terrazzo.targets.cpu import codegen, host, jit
 
 # Kernel slots: 8 is a pointer, 9 a number.
 PHASES = """
@@ -134,7 +134,7 @@ define void @scratch(ptr %t, i32 %tid, i32 %n) nounwind {
 
 @cache
 def phases() -> jit.Module:
-    return jit.load(jit.compile_object(PHASES, jit.HostIsa()))
+    return jit.load(codegen.compile_object(PHASES, host.HostIsa()))
 
 
 def phase(name: str) -> int:

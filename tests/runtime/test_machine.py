@@ -10,7 +10,7 @@ import pytest
 
 from terrazzo.errors import MemoryShortage
 from terrazzo.runtime import machine, probes
-from terrazzo.targets.cpu import isa, jit, pool
+from terrazzo.targets.cpu import codegen, host, isa, jit, pool
 
 
 def test_facts() -> None:
@@ -31,7 +31,7 @@ def test_figures_are_plausible() -> None:
 
 @pytest.mark.parametrize("threads", [1, 3])
 def test_the_reading_loop_reads_everything(threads: int) -> None:
-    code = jit.load(jit.compile_object(probes.read_ir(), jit.HostIsa()))
+    code = jit.load(codegen.compile_object(probes.read_ir(), host.HostIsa()))
     share = 8 * probes.READ_STEP
     data = pool.private_memory(share * threads)
     data[:] = np.random.default_rng(0).integers(0, 256, len(data), np.uint8)
@@ -59,7 +59,7 @@ def test_peaks_use_the_set_s_instructions(name: str, cpu: str, fma: str, dot: st
     found = probes.int_dot_ir(other)
     assert found is not None
     for text, pattern in ((probes.fma_ir(other)[0], fma), (found[0], dot)):
-        code = jit.assembly(text, other, "x86_64-linux-gnu")
+        code = codegen.assembly(text, other, "x86_64-linux-gnu")
         loop = max(
             re.split(r"^\.LBB\w+:.*$", code, flags=re.M), key=lambda b: len(re.findall(pattern, b))
         )

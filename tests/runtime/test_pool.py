@@ -13,7 +13,7 @@ import pytest
 from runtime_phases import phase, run_script, table
 
 from terrazzo.errors import OptionError, PlatformError
-from terrazzo.targets.cpu import jit, pool
+from terrazzo.targets.cpu import codegen, pool
 from terrazzo.targets.cpu.futex import system_ir
 from terrazzo.targets.cpu.pool_ir import pool_ir
 
@@ -168,7 +168,7 @@ def test_pool_code_generates_for_both_machines(machine: str) -> None:
     class Generic:
         name, cpu, features = "generic", "generic", ""
 
-    text = jit.assembly(pool_ir(machine), Generic(), f"{machine}-linux-gnu")
+    text = codegen.assembly(pool_ir(machine), Generic(), f"{machine}-linux-gnu")
     assert {"x86_64": "rdtsc", "aarch64": "CNTVCT_EL0"}[machine].lower() in text.lower()
     assert {"x86_64": "$202", "aarch64": "#98"}[machine] in text
     assert platform.machine() in ("x86_64", "aarch64")

@@ -20,7 +20,7 @@ from pathlib import Path
 _log = logging.getLogger("terrazzo.cache")
 _warned: set[str] = set()
 _TEMPORARY = ".part"
-KINDS = ("objects", "weights")  # the folders; pulled models are no cache and live elsewhere
+KINDS = ("objects", "weights", "host")  # the folders; pulled models are no cache and live elsewhere
 
 
 def warn_once(trouble: str, text: str) -> None:

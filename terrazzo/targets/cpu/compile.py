@@ -1,8 +1,8 @@
 """A specialised kernel to callable code: passes, lowering, machine code (from the object cache if
 it is there).
 
-The passes and the lowering are imported when something is compiled: a process that finds all its
-objects in the cache never needs them.
+The passes, the lowering and LLVM are imported when something is compiled: a process that finds all
+its objects in the cache never needs them.
 """
 
 from __future__ import annotations
@@ -48,7 +48,9 @@ class Stages:
     llvm: str
 
     def assembly(self, isa: Isa) -> str:
-        return jit.assembly(self.llvm, isa)
+        from terrazzo.targets.cpu import codegen
+
+        return codegen.assembly(self.llvm, isa)
 
 
 def prepare(kernel: Kernel) -> Kernel:
@@ -74,9 +76,10 @@ def stages(kernel: Kernel, isa: Isa | None = None) -> Stages:
 
 
 def build(kernel: Kernel, isa: Isa) -> bytes:
+    from terrazzo.targets.cpu import codegen
     from terrazzo.targets.cpu.lower import lower
 
-    return jit.compile_object(lower(prepare(kernel), isa)[0], isa)
+    return codegen.compile_object(lower(prepare(kernel), isa)[0], isa)
 
 
 @cache

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal
 
-import llvmlite.binding as llvm
-
 from terrazzo.errors import OptionError, PlatformError
+from terrazzo.targets.cpu import host
 
 IntDot = Literal["vnni", "maddubs", "plain"]
 
@@ -74,9 +73,7 @@ NAMES = tuple(_NEEDS)
 @cache
 def host_features() -> frozenset[str]:
     """LLVM's names of the features this CPU (and its operating system) offers."""
-    return frozenset(
-        f[1:] for f in llvm.get_host_cpu_features().flatten().split(",") if f[:1] == "+"
-    )
+    return frozenset(f[1:] for f in host.facts().features.split(",") if f[:1] == "+")
 
 
 @cache
@@ -90,7 +87,7 @@ def detect(force: str = "") -> Isa:
     machine = platform.machine().lower()
     if machine not in ("x86_64", "amd64", "aarch64", "arm64"):
         raise PlatformError(f"CPU architecture {machine} is not supported", "use x86-64 or aarch64")
-    cpu, features = llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
+    cpu, features = host.facts().cpu, host.facts().features
     lacking = {n: [x for x in need if x not in host_features()] for n, need in _NEEDS.items()}
     half = machine in ("aarch64", "arm64") or "f16c" in host_features()
     if not force:

@@ -22,7 +22,7 @@ from functools import cache
 import numpy as np
 
 from terrazzo.errors import OptionError, PlatformError
-from terrazzo.targets.cpu import jit, objcache
+from terrazzo.targets.cpu import host, jit, objcache
 from terrazzo.targets.cpu.builtin import builtin, definition
 from terrazzo.targets.cpu.pool_ir import HABITS, MAILBOXES, STRIDE, pool_ir
 
@@ -100,7 +100,7 @@ class Program:
 
 @cache
 def _code() -> jit.Module:
-    return objcache.module(pool_ir(), jit.HostIsa())
+    return objcache.module(pool_ir(), host.HostIsa())
 
 
 @cache
