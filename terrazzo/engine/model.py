@@ -278,6 +278,7 @@ def load(model: str | os.PathLike[str], *, activations: str = "int8", threads: i
     )
     weights = loading.load(gguf, config, threads, progress)
     gguf.release_all()
+    arena.give_back()
     t2 = time.perf_counter()
     if progress is not None:
         progress("making kernels ready", 0, 0)

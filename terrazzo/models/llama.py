@@ -111,6 +111,7 @@ class LlamaStep:
         ix, at, row, span = self.indices, 0, 0, 0
         for n, c in enumerate(chunks):
             count = len(c.tokens)
+            self.weights.rope.cover(c.start + count)
             where = np.arange(c.start, c.start + count, dtype=np.int32)
             ix.ids[at : at + count] = c.tokens
             ix.position[at : at + count] = where

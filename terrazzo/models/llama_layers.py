@@ -125,15 +125,14 @@ class Layers:
             out = qkv.reshape(t, -1)[:, start : start + part.shape[0]]
             self._product(h, part, out, "tokens", bias=bias)
             start += part.shape[0]
-        cos, sin = self.weights.rope
         self.recorder.add(
             rope_store_interleaved,
             BY_TOKEN,
             q=q.reshape(t, kv, heads // kv, half, 2),
             k=k.reshape(t, kv, half, 2),
             v=v,
-            cos=cos,
-            sin=sin,
+            cos=self.weights.rope.cos,
+            sin=self.weights.rope.sin,
             position=at.position,
             slot=at.slot,
             out=q.reshape(t, kv, heads // kv, half, 2),

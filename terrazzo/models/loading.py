@@ -15,6 +15,7 @@ from terrazzo.ir.packed import Packed
 from terrazzo.models import weights
 from terrazzo.models.config import LlamaConfig
 from terrazzo.models.gguf import GGUF
+from terrazzo.models.rope_table import RopeTable
 from terrazzo.models.weights import (
     Progress,
     format_of,
@@ -51,23 +52,8 @@ class LlamaWeights:
     head: Packed
     output_norm: np.ndarray
     layers: tuple[LayerWeights, ...]
-    rope: tuple[np.ndarray, np.ndarray]
+    rope: RopeTable
     nbytes: int
-
-
-def rope_tables(
-    config: LlamaConfig, factors: np.ndarray | None, positions: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """cos, sin f32 [positions, head_dim / 2], computed in f64; pairs beyond rope_dim do not
-    turn."""
-    half = config.head_dim // 2
-    pair = np.arange(half)
-    theta = config.rope_theta ** (-2.0 * pair / config.rope_dim) / config.rope_scale
-    if factors is not None:
-        theta[: len(factors)] /= factors
-    theta[config.rope_dim // 2 :] = 0.0
-    angle = np.arange(positions)[:, None] * theta
-    return np.cos(angle).astype(np.float32), np.sin(angle).astype(np.float32)
 
 
 def groups(gguf: GGUF, config: LlamaConfig) -> list[tuple[str, ...]]:
@@ -132,7 +118,7 @@ def load_weights(
     return LlamaWeights(
         embedding, embedding if config.tied_output else made["output.weight"],
         vector(gguf, "output_norm.weight"), tuple(layer(n) for n in range(config.layers)),
-        rope_tables(config, factors, config.context_length), at,
+        RopeTable(config, factors), at,
     )  # fmt: skip
 
 
