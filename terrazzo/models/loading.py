@@ -95,6 +95,7 @@ def load_weights(
 
     def layer(n: int) -> LayerWeights:
         p = f"blk.{n}."
+        gguf.release_all()  # reading a small tensor maps pages around it, too
         qkv = [made[x] for x in (f"{p}attn_{q}.weight" for q in "qkv") if x in made]
         biases = [optional(f"{p}attn_{q}.bias") for q in "qkv"]
         if len(qkv) == 1:
