@@ -34,6 +34,21 @@ def test_text_to_stdout_figures_to_stderr(process: Run, model_path: Path, warm: 
         assert part in line
 
 
+def test_a_warm_start_imports_no_compiler(
+    environment: dict[str, str], model_path: Path, warm: None
+) -> None:
+    """LLVM would take 40 MiB, and longer to import than all of ours."""
+    told = subprocess.run(
+        [COMMAND[0], "-X", "importtime", *COMMAND[1:], "generate", model_path, PROMPT,
+         "--max-tokens", "1"],
+        env=environment, check=True, capture_output=True, timeout=60,
+    )  # fmt: skip
+    loaded = {line.rpartition("|")[2].strip() for line in told.stderr.decode().splitlines()}
+    assert "terrazzo.engine.model" in loaded and told.stdout
+    unwanted = {"llvmlite", "terrazzo.targets.cpu.codegen", "terrazzo.targets.cpu.lower"}
+    assert not loaded & unwanted
+
+
 def test_json_and_stdin(process: Run, model_path: Path, warm: None) -> None:
     told = process("generate", model_path, "-", "--max-tokens", 8, "--json", input=PROMPT.encode())
     said = json.loads(told.out)
