@@ -26,7 +26,9 @@ class Sampler:
         rows, vocab = logits.shape
         self.logits, self.threads = logits, threads
         self.token = np.zeros(rows, np.int32)
-        self.ids, self.count = np.zeros((rows, RECENT), np.int32), np.zeros(rows, np.int32)
+        # A mapping: pages that no penalty asks for are never touched.
+        self.ids = private_memory(4 * rows * RECENT).view(np.int32).reshape(rows, RECENT)
+        self.count = np.zeros(rows, np.int32)
         self.penalty = np.ones(rows, np.float32)
         self.seed, self.position = np.zeros((rows, 2), np.uint32), np.zeros(rows, np.int32)
         self.temperature, self.top_p, self.min_p = (np.zeros(rows, np.float32) for _ in range(3))
