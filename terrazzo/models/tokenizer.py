@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import codecs
 import gc
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from enum import IntEnum
 from functools import cached_property
 from itertools import repeat
@@ -49,15 +49,14 @@ _BYTES_OF = {char: bytes([byte]) for byte, char in enumerate(pretokenizer.byte_c
 
 
 class Texts:
-    """Strings side by side in one piece of memory (as objects they take ten times as much)."""
+    """Strings side by side in one piece of memory (as objects they take ten times as much): their
+    UTF-8, and where in it each ends."""
 
-    def __init__(self, texts: Sequence[str]) -> None:
-        self._bytes = "".join(texts).encode()
-        sizes = np.fromiter(map(len, map(str.encode, texts)), np.int64, len(texts))
-        self._ends = np.cumsum(sizes).astype(np.uint32)
+    def __init__(self, utf8: bytes, ends: np.ndarray) -> None:
+        self._utf8, self._ends = utf8, ends
 
     def __getitem__(self, n: int) -> str:
-        return self._bytes[int(self._ends[n - 1]) if n else 0 : int(self._ends[n])].decode()
+        return self._utf8[int(self._ends[n - 1]) if n else 0 : int(self._ends[n])].decode()
 
 
 class Tokenizer:
@@ -69,27 +68,11 @@ class Tokenizer:
         if model != "gpt2":
             raise ModelFileError(f"{meta.path}: tokenizer {model!r} is not supported (gpt2 is)")
         rule = pretokenizer.rule(meta.text("tokenizer.ggml.pre"), meta.path)
-        collecting = gc.isenabled()
-        gc.disable()  # 200,000 small objects, none of them garbage: collections would only cost
-        try:
-            tokens = _strings(meta, "tokenizer.ggml.tokens")
-            self.vocab_size = len(tokens)
-            self._texts = Texts(tokens)
-            ids = dict(zip(tokens, range(len(tokens)), strict=True))
-            # Some vocabularies lack bytes. The library would drop such a byte before merging, and
-            # join its neighbours; llama.cpp drops it afterwards. So it gets an id until then.
-            missing = {
-                char: len(tokens) + byte[0] for char, byte in _BYTES_OF.items() if char not in ids
-            }
-            self._bytes_missing = bool(missing)
-            end_ids = [ids[text] for text in _END_TEXTS if text in ids]
-            ids |= missing
-            self._merger = Merger(_bpe(meta, ids, rule.whole_words))
-            # Nothing that stays was made among these: their memory can go back as a whole.
-            del ids, tokens
-        finally:
-            if collecting:
-                gc.enable()
+        self._merger = Merger(models.BPE())
+        text, ends, end_ids, missing = _vocabulary(meta, rule.whole_words, self._merger)
+        # Python gives memory back a megabyte at a time: what stays must not lie among what went.
+        self._texts, end_ids = Texts(text, ends.copy()), end_ids.copy().tolist()
+        self.vocab_size, self._bytes_missing = len(ends), missing > 0
         self._merger.pre_tokenizer = pretokenizer.build(rule)
         self.bos_id = self._special_id(meta, "bos")
         self.add_bos = meta.flag("tokenizer.ggml.add_bos_token", rule.add_bos)
@@ -269,6 +252,30 @@ def _types(meta: Metadata, size: int) -> np.ndarray:
     if types.size != size:
         raise ModelFileError(f"{meta.path}: {key} has {types.size:,} entries for {size:,} tokens")
     return np.where((types >= 0) & (types < 128), types, TokenType.NORMAL).astype(np.int8)
+
+
+def _vocabulary(
+    meta: Metadata, whole_words: bool, merger: Merger
+) -> tuple[bytes, np.ndarray, np.ndarray, int]:
+    """Gives `merger` its vocabulary and merges. Returns the tokens (see Texts), the ids of those
+    that end a text by their name, and how many bytes have no token of their own."""
+    collecting = gc.isenabled()
+    gc.disable()  # 200,000 small objects, none of them garbage: collections would only cost
+    try:
+        tokens = _strings(meta, "tokenizer.ggml.tokens")
+        ids = dict(zip(tokens, range(len(tokens)), strict=True))
+        end_ids = np.array([ids[text] for text in _END_TEXTS if text in ids], np.int64)
+        # Some vocabularies lack bytes. The library would drop such a byte before merging, and
+        # join its neighbours; llama.cpp drops it afterwards. So it gets an id until then.
+        missing = {
+            char: len(tokens) + byte[0] for char, byte in _BYTES_OF.items() if char not in ids
+        }
+        merger.model = _bpe(meta, ids | missing, whole_words)
+        sizes = np.fromiter(map(len, map(str.encode, tokens)), np.int64, len(tokens))
+        return "".join(tokens).encode(), np.cumsum(sizes).astype(np.uint32), end_ids, len(missing)
+    finally:
+        if collecting:
+            gc.enable()
 
 
 def _bpe(meta: Metadata, vocab: dict[str, int], whole_words: bool) -> models.BPE:
