@@ -10,10 +10,11 @@ from terrazzo.ir.types import Format, Value
 from terrazzo.targets.cpu.builder import Function, W
 from terrazzo.targets.cpu.columns import NestEmitter
 from terrazzo.targets.cpu.dots import DotEmitter
-from terrazzo.targets.cpu.evaluate import Evaluator, tail_helpers
+from terrazzo.targets.cpu.evaluate import Evaluator
 from terrazzo.targets.cpu.frame import Frame, phase_name, register_type
 from terrazzo.targets.cpu.handout import HandOut, Shares
 from terrazzo.targets.cpu.isa import Isa
+from terrazzo.targets.cpu.memory import tail_helpers
 from terrazzo.targets.cpu.micro import Micro
 from terrazzo.targets.cpu.nest import (
     Copy,
