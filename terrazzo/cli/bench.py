@@ -110,6 +110,8 @@ def measure(
         "imports_rss_bytes": imports,
         "weight_bytes": m.step.weights.nbytes,
         "kv_bytes": _kv_bytes(m, max(prompt, decode) + 1),
+        "arena_bytes": m.step.plan.size,
+        "arena_unshared_bytes": m.step.plan.unshared,
         "dispatch_us_per_token": 1e6 * _median(p.dispatch_s for p in profiles["decode"]),
         "dispatch_floor_us_per_token": 1e6 * floor,
         "barriers_per_token": barriers,
@@ -241,6 +243,11 @@ def report(r: dict[str, Any]) -> None:
             f"{size(r['peak_rss_bytes'])} at most; imports {size(r['imports_rss_bytes'])}"
             f" + 1.15 × weights {size(r['weight_bytes'])} + keys and values {size(r['kv_bytes'])}"
             f" = {size(bound)}",
+        ),
+        (
+            "arena",
+            f"{size(r['arena_bytes'])} hold {size(r['arena_unshared_bytes'])} of intermediate"
+            " results of a step by sharing",
         ),
         (
             "dispatch",

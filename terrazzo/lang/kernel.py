@@ -26,7 +26,10 @@ launcher: Any = None
 
 
 def _launcher() -> Any:
-    return launcher if launcher is not None else importlib.import_module("terrazzo.runtime.launch")
+    global launcher
+    if launcher is None:
+        launcher = importlib.import_module("terrazzo.runtime.launch")
+    return launcher
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,7 @@ class Launch:
     code: Compiled
     table: np.ndarray
     dims: Mapping[str, tuple[int, ...]]
+    places: recall.Places
     keep: tuple[object, ...]
 
     @property
@@ -48,7 +49,7 @@ class Launch:
 
     def copy(self, *keep: object) -> Launch:
         """The same with a table of its own, holding on to `keep` only (and the code)."""
-        return Launch(self.code, self.table.copy(), self.dims, keep)
+        return Launch(self.code, self.table.copy(), self.dims, self.places, keep)
 
 
 def weights(x: Packed) -> Packed:
@@ -111,7 +112,9 @@ def table(code: Compiled, b: Binding) -> Launch:
     """The launch table of compiled code for these arguments."""
     out = np.zeros(code.table_length, np.int64)
     dims: dict[str, list[int]] = {}
-    keep: list[object] = [code.module]
+    flat = {
+        n: t.array.data if isinstance(t.array, Packed) else t.array for n, t in b.tensors.items()
+    }
     for n, s in enumerate(code.slots, FIRST_SLOT):
         if s.kind == "dim":
             out[n] = b.dims[s.name]
@@ -119,14 +122,13 @@ def table(code: Compiled, b: Binding) -> Launch:
         elif s.kind == "scalar":
             out[n] = recall.bits(code.kernel.param(s.name).dtype, b.scalars[s.name])
         else:
-            t = b.tensors[s.name]
-            data = t.array.data if isinstance(t.array, Packed) else t.array
+            t, data = b.tensors[s.name], flat[s.name]
             if s.kind == "ptr":
                 out[n] = data.ctypes.data
-                keep.append(data)
             else:
                 out[n] = t.strides[s.axis] if t.strides is not None else data.strides[s.axis]
-    return Launch(code, out, {d: tuple(at) for d, at in dims.items()}, tuple(keep))
+    named = {d: tuple(at) for d, at in dims.items()}
+    return Launch(code, out, named, recall.places(code, flat), (code.module, *flat.values()))
 
 
 def _check_memory(kernel: Kernel, b: Binding, stored: tuple[str, ...]) -> None:

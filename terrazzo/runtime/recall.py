@@ -15,6 +15,7 @@ import numpy as np
 from terrazzo.ir.packed import Packed
 from terrazzo.ir.types import DType, f32
 from terrazzo.lang.kernel import Kernel
+from terrazzo.targets.cpu.compile import Compiled
 from terrazzo.targets.cpu.frame import FIRST_SLOT
 from terrazzo.targets.cpu.layouts import LAYOUT
 
@@ -73,28 +74,55 @@ def bits(dtype: object, value: int | float) -> int:
     return int(value)
 
 
+@dataclass(frozen=True)
+class Places:
+    """Where a launch's arguments go in its table; the same for all calls of a kind.
+
+    tensors: (slot, name, first byte, end) with offsets from the pointer. apart: pairs of them that
+    must not share memory. scalars: (slot, name, type).
+    """
+
+    tensors: tuple[tuple[int, str, int, int], ...]
+    apart: tuple[tuple[int, int], ...]
+    scalars: tuple[tuple[int, str, object], ...]
+
+
+def places(code: Compiled, tensors: Mapping[str, np.ndarray]) -> Places:
+    """For tensors (the bytes of packed ones) with these shapes and strides."""
+    kernel = code.kernel
+    where: list[tuple[int, str, int, int]] = []
+    scalars: list[tuple[int, str, object]] = []
+    for n, s in enumerate(code.slots, FIRST_SLOT):
+        if s.kind == "ptr":
+            x = tensors[s.name]
+            steps = [(d - 1) * t for d, t in zip(x.shape, x.strides, strict=True)]
+            low, high = sum(t for t in steps if t < 0), sum(t for t in steps if t > 0)
+            where.append((n, s.name, low, high + x.itemsize))
+        elif s.kind == "scalar":
+            scalars.append((n, s.name, kernel.param(s.name).dtype))
+    stored, allowed = kernel.stored(), {frozenset(pair) for pair in kernel.aliases}
+    names = [name for _, name, _, _ in where]
+    apart = [
+        (names.index(a), n) for a in stored for n, b in enumerate(names)
+        if a != b and frozenset((a, b)) not in allowed
+    ]  # fmt: skip
+    return Places(tuple(where), tuple(apart), tuple(scalars))
+
+
 def fill(launch: Launch, given: Mapping[str, Any]) -> bool:
     """Write pointers and scalars into the launch's table; False if tensors that must not share
     memory lie across each other (then they have to be looked at element by element)."""
-    code, table = launch.code, launch.table
-    kernel = code.kernel
-    stored = kernel.stored()
-    spans: dict[str, tuple[int, int]] = {}
-    for n, s in enumerate(code.slots, FIRST_SLOT):
-        if s.kind == "ptr":
-            x = given[s.name]
-            data = x.data if isinstance(x, Packed) else x
-            table[n] = at = data.__array_interface__["data"][0]
-            steps = [(d - 1) * t for d, t in zip(data.shape, data.strides, strict=True)]
-            back, on = sum(x for x in steps if x < 0), sum(x for x in steps if x > 0)
-            spans[s.name] = (at + back, at + on + data.itemsize)
-        elif s.kind == "scalar" and s.name in given:
-            table[n] = bits(kernel.param(s.name).dtype, given[s.name])
-    for name in stored:
-        low, high = spans[name]
-        for other, (start, stop) in spans.items():
-            if start < high and low < stop and other != name:
-                pair = (name, other)
-                if pair not in kernel.aliases and pair[::-1] not in kernel.aliases:
-                    return False
+    table, known = launch.table, launch.places
+    spans: list[tuple[int, int]] = []
+    for slot, name, low, high in known.tensors:
+        x = given[name]
+        at = (x.data if isinstance(x, Packed) else x).__array_interface__["data"][0]
+        table[slot] = at
+        spans.append((at + low, at + high))
+    for slot, name, dtype in known.scalars:
+        if name in given:
+            table[slot] = bits(dtype, given[name])
+    for a, b in known.apart:
+        if spans[a][0] < spans[b][1] and spans[b][0] < spans[a][1]:
+            return False
     return True

@@ -69,7 +69,8 @@ class Program:
         self.entries = np.ascontiguousarray(entries, np.int64).reshape(-1, 2)
         self.count = len(self.entries)
         self.control = np.zeros(8, np.int64) if control is None else control
-        self.threads: int | None = None  # as configured last
+        self.threads: int | None = None  # as configured last, and the pool's address
+        self.pool = 0
         self._keep = keep
         self._next: Program | None = None
         self._fields = private_memory(80).view(np.int64)
@@ -83,7 +84,7 @@ class Program:
         """For the pool: sets its address, the thread count and the waits (in pauses)."""
         self._fields[2] = threads
         self._fields[6:9] = (barrier_spin, idle_spin, pool)
-        self.threads = threads
+        self.threads, self.pool = threads, pool
 
     def follow(self, other: Program | None) -> None:
         """From now on `other`, configured for the same pool and no more threads, runs right after
@@ -91,10 +92,6 @@ class Program:
         if other is not self._next:
             self._fields[9] = 0 if other is None else other.address
             self._next = other
-
-    @property
-    def pool(self) -> int:
-        return int(self._fields[8])
 
     def profile_into(self, stamps: np.ndarray | None) -> None:
         """Until called with None, runs write cycle counts to int64[count, threads, 2] `stamps`."""
@@ -146,6 +143,7 @@ class Pool:
         self._cycle_s: float | None = None
         self._spins = (barrier_spin_us, idle_spin_us)
         self._memory = private_memory(MAILBOXES + STRIDE * MAX_THREADS)
+        self._words = self._memory.view(np.int64)
         self._address = self._memory.ctypes.data
         self._reset()
         _pools.add(self)
@@ -167,7 +165,7 @@ class Pool:
     def _reset(self) -> None:
         """The state of a pool without workers; what a forked child starts from."""
         self._memory[:] = 0
-        self._memory.view(np.int64)[1:3] = (1, _main_ident)
+        self._words[1:3] = (1, _main_ident)
         habits = self._memory[HABITS:].view(np.int64)
         for habit in (habits, habits[2:]):
             habit[:: STRIDE // 8] = 1 << 40  # at first every spin goes to its limit
@@ -178,7 +176,7 @@ class Pool:
     @property
     def workers(self) -> int:
         """Threads there are by now, the caller's included."""
-        return int(self._memory.view(np.int64)[1])
+        return int(self._words[1])
 
     def run(self, program: Program, threads: int) -> int:
         """Runs all of `program` on `threads` threads, then what follows it; blocks, dropping the
@@ -235,7 +233,7 @@ class Pool:
                         f"run with threads={tid}",
                     )
                 self._handles.append(handle)
-                self._memory.view(np.int64)[1] = tid + 1
+                self._words[1] = tid + 1
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, old)
 
@@ -254,7 +252,7 @@ class Pool:
             for handle in self._handles:
                 self._libc.pthread_join(handle, None)
             self._handles = []
-            self._memory.view(np.int64)[1] = 0  # whoever calls now learns that it is closed
+            self._words[1] = 0  # whoever calls now learns that it is closed
         finally:
             self._unlock(self._address)
 
