@@ -26,6 +26,9 @@ from terrazzo.targets.cpu.frame import FIRST_SLOT
 from terrazzo.targets.cpu.isa import Isa, detect
 
 REMEMBERED = 32  # kinds of call a kernel and thread
+# Bytes of scratch a thread may take. Several times the largest cache slice that a core has to itself:
+# tiles beyond it gain nothing over smaller ones, and every thread takes as much.
+SCRATCH_LIMIT = 64 << 20
 SMALL = 128 << 10  # bytes; waking the other threads would cost more than they save
 _state = threading.local()
 _launches: weakref.WeakKeyDictionary[Kernel, dict[Any, Launch]] = weakref.WeakKeyDictionary()
@@ -81,7 +84,8 @@ def _array(x: Any) -> Any:
 def prepare(
     kernel: Kernel, args: Sequence[Any], kwargs: Mapping[str, Any], isa: Isa | None = None
 ) -> Launch:
-    """Bind and compile, or recall a launch of equal kinds. Raises ArgumentError, KernelError."""
+    """Bind and compile, or recall a launch of equal kinds. Raises ArgumentError, KernelError; of
+    the latter, CapacityError if its tiles take more than SCRATCH_LIMIT a thread."""
     asked = recall.request(kernel, args, kwargs)
     if asked is not None and isa is None:
         known = _launches.setdefault(kernel, {}).get(asked.key)
@@ -105,7 +109,12 @@ def _prepare(
     ir = kernel.specialise(b.dtypes, b.consts, b.present, b.statics, "cpu")
     _check_memory(kernel, b, ir.stored())
     code = compiled(ir, isa or detect())
-    return table(code, b)
+    launch = table(code, b)
+    if launch.scratch > SCRATCH_LIMIT:
+        from terrazzo.runtime import capacity
+
+        raise capacity.shortage(kernel, b, launch.scratch, SCRATCH_LIMIT)
+    return launch
 
 
 def table(code: Compiled, b: Binding) -> Launch:
