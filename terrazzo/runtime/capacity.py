@@ -45,7 +45,7 @@ def _remedy(kernel: Kernel, b: Binding, consts: Mapping[str, int], limit: int) -
     if alone:
         return f"lower {', or '.join(alone)}"
     before = _need(kernel, b, consts)
-    matter = [n for n in consts if _need(kernel, b, consts | {n: consts[n] // 2}) < before]
+    matter = [n for n in consts if _need(kernel, b, {**consts, n: consts[n] // 2}) < before]
     value, need = _halved(kernel, b, consts, matter, limit)
     if matter and need <= limit:
         what = ", ".join(f"{n} from {consts[n]:,} to {value[n]:,}" for n in matter)
@@ -55,10 +55,10 @@ def _remedy(kernel: Kernel, b: Binding, consts: Mapping[str, int], limit: int) -
 
 def _halved(
     kernel: Kernel, b: Binding, consts: Mapping[str, int], names: Any, limit: int
-) -> tuple[dict[str, int], int]:
+) -> tuple[dict[str, int], float]:
     """The constants with those of `names` halved until the tiles fit or they are all 1, and the
     bytes a thread needs then."""
-    value, need = dict(consts), limit + 1
+    value, need = dict(consts), float("inf")
     while need > limit and any(value[n] > 1 for n in names):
         value |= {n: max(value[n] // 2, 1) for n in names}
         need = _need(kernel, b, value)
@@ -92,16 +92,10 @@ def tile_name(loc: Loc | None) -> str:
         (stmt,) = ast.parse(loc.text.strip()).body
     except (SyntaxError, ValueError):  # a line of a longer statement
         return snippet(loc)
-    named = isinstance(stmt, ast.Assign) and len(stmt.targets) == 1
-    whole = named and ast.unparse(stmt.value) == _plain(snippet(loc))
-    return ast.unparse(stmt.targets[0]) if named and whole else snippet(loc)
-
-
-def _plain(text: str) -> str:
-    try:
-        return ast.unparse(ast.parse(text, mode="eval"))
-    except SyntaxError:
-        return text
+    if not isinstance(stmt, ast.Assign) or len(stmt.targets) != 1:
+        return snippet(loc)
+    whole = ast.get_source_segment(loc.text.strip(), stmt.value) == snippet(loc)
+    return ast.unparse(stmt.targets[0]) if whole else snippet(loc)
 
 
 def size(n: float) -> str:

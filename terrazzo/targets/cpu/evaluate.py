@@ -10,6 +10,7 @@ from terrazzo.ir.types import DType, Format, Value, bf16, bool_, f16, f32, i32, 
 from terrazzo.targets.cpu import vecmath
 from terrazzo.targets.cpu.builder import LANES, VI, W, fconst
 from terrazzo.targets.cpu.frame import Frame, Slot, register_type
+from terrazzo.targets.cpu.guards import Guards
 from terrazzo.targets.cpu.memory import Memory
 from terrazzo.targets.cpu.nest import Buf
 
@@ -29,13 +30,14 @@ class Evaluator:
     """`col` is the column axis in flight, `chunk` its 16-lane position (i64) and `mask` a tail's
     lanes: (i1 vector, number of lanes as i64) or None for a full chunk."""
 
-    def __init__(self, frame: Frame, graph: Graph, helpers: set[str]) -> None:
+    def __init__(self, frame: Frame, graph: Graph, helpers: set[str], strict: bool) -> None:
         self.fr, self.f, self.graph, self.helpers = frame, frame.f, graph, helpers
+        self.guards = Guards(frame, graph, strict)
         self.buf_of: dict[int, Buf] = {}
         self.col: str | None = None
         self.chunk: str | None = None
         self.mask: tuple[str, str] | None = None
-        self.memory = Memory(frame, self)
+        self.memory = Memory(frame, self, self.guards)
 
     # -- domains --------------------------------------------------------------------------------
     def is_vector(self, v: Value) -> bool:

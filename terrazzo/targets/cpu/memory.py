@@ -11,6 +11,7 @@ from terrazzo.ir.types import DType, Format, Value, bool_
 from terrazzo.targets.cpu.access import affine
 from terrazzo.targets.cpu.builder import VI, Function, W
 from terrazzo.targets.cpu.frame import Frame, element_type, register_type
+from terrazzo.targets.cpu.guards import Guards
 
 if TYPE_CHECKING:
     from terrazzo.targets.cpu.evaluate import Evaluator
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
 class Memory:
     """Loads and stores of `ev`, at its column, chunk and mask."""
 
-    def __init__(self, frame: Frame, ev: Evaluator) -> None:
-        self.fr, self.f, self.ev = frame, frame.f, ev
+    def __init__(self, frame: Frame, ev: Evaluator, guards: Guards) -> None:
+        self.fr, self.f, self.ev, self.guards = frame, frame.f, ev, guards
 
     def place_of(self, s: Load | Store) -> tuple[str, str | int | None]:
         """(pointer at column position 0 of the current row, stride in elements along the column).
@@ -60,8 +61,11 @@ class Memory:
                     if axis != self.ev.col:
                         here = f.add(here, self.fr.position.get(axis, "0"))
                     at = f.add(at, f.mul(here, c))
+                count = self.fr.extent(self.ev.col)
+                self.guards.span(s, dim, at, coef, count)
             else:
                 at = f.wide(self.ev.ev(entry))
+                self.guards.index(s, dim, at)
             offset = f.add(offset, f.mul(at, by))
         pointer = f.gep(self.fr.pointer(s.param), offset, element_type(dtype))
         return self.fr.keep(key, (pointer, stride))
@@ -80,6 +84,7 @@ class Memory:
                 and affine(self.ev.graph, entry) is None
             ):
                 x, by = self.ev.vector(entry), self.fr.stride(s.param, dim)
+                self.guards.lanes(s, dim, x, self.ev.mask)
                 for lane in range(W):
                     i = f.wide(f.op(f"extractelement {VI} {x}, i32 {lane}"))
                     total[lane] = f.add(total[lane], f.mul(i, by))
@@ -175,6 +180,7 @@ class Memory:
         if s.value.dtype == bool_:
             x = f.op(f"zext {register_type(s.value, vec)} {x} to {f'<{W} x i8>' if vec else 'i8'}")
         p, stride = self.place_of(s)
+        self.guards.finite(s, t, x, vec, self.ev.mask if vec else None)
         if not vec:
             f.store(t, x, p, _bytes(t))
             return
