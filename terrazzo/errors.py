@@ -64,16 +64,24 @@ class KernelError(TerrazzoError):
 
 
 class CapacityError(KernelError):
-    """A kernel's tiles do not fit a memory space: names tiles, lines, bytes and what fits."""
+    """A kernel's tiles do not fit a memory space: names tiles, lines, bytes and what fits.
+
+    `tiles` is a table of the largest tiles, one a line, shown below the marked source line.
+    """
+
+    tiles: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return "\n".join((super().__str__(), *(f"    {line}" for line in self.tiles)))
 
 
 class ArgumentError(TerrazzoError):
     """A kernel was called with an argument of the wrong type, rank, dtype, stride or extent."""
 
 
-class KernelFault(TerrazzoError):
-    """Generated code reported a fault: a non-finite value, or an index out of bounds in strict
-    mode."""
+class KernelFault(KernelError):
+    """A kernel reported a fault while it ran: an expectation that does not hold; in strict mode and
+    on the reference target also an index out of bounds, a value that is not finite and the like."""
 
 
 class Cancelled(TerrazzoError):

@@ -34,6 +34,7 @@ def command(
     threads: options.Threads = None,
     context: options.Context = None,
     activations: options.Activations = "int8",
+    strict: options.Strict = False,
     json: options.Json = False,
 ) -> None:
     """Write the completion of a prompt: text to stdout as it comes, figures to stderr at the
@@ -45,15 +46,16 @@ def command(
         temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p,
         repeat_penalty=repeat_penalty, seed=seed,
     )  # fmt: skip
-    with terminal.progress(f"loading {model}") as line:
-        m = options.load(model, activations, threads, context, line)
     pieces: list[str] = []
     first = 0.0
-    for piece in m.generate(text, max_tokens, stop=stop or (), sampling=sampling):
-        first = first or process_age()
-        pieces.append(piece)
-        if not json:
-            print(piece, end="", flush=True)
+    with options.checked(strict):
+        with terminal.progress(f"loading {model}") as line:
+            m = options.load(model, activations, threads, context, line)
+        for piece in m.generate(text, max_tokens, stop=stop or (), sampling=sampling):
+            first = first or process_age()
+            pieces.append(piece)
+            if not json:
+                print(piece, end="", flush=True)
     if json:
         terminal.print_json({"text": "".join(pieces), **figures(m, first)})
         return

@@ -113,6 +113,7 @@ def run(
     const: Consts = None,
     threads: options.Threads = None,
     seed: options.Seed = 0,
+    strict: options.Strict = False,
     json: options.Json = False,
 ) -> None:
     """Run a kernel on random inputs: timed, and compared with the reference target."""
@@ -128,7 +129,8 @@ def run(
     ours, theirs = ({n: copied(x) for n, x in args.items()} for _ in range(2))
     with terminal.progress(f"compiling {name}") as line:
         start = time.perf_counter()
-        ready = launch.prepare(kernel, (), ours)
+        with options.checked(strict):
+            ready = launch.prepare(kernel, (), ours)
         compile_s = time.perf_counter() - start
         launch.run(ready, count)
         line.report("running the reference", 0, 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -24,7 +25,17 @@ Stop = Annotated[list[str] | None, typer.Option(help="End before this text; may 
 Threads = Annotated[int | None, typer.Option(help="Default: what this process may use.")]
 Context = Annotated[int | None, typer.Option(help="Tokens of context; default: the model's.")]
 Activations = Annotated[str, typer.Option(metavar="int8|f32", help="f32 is exact and slower.")]
+Strict = Annotated[
+    bool, typer.Option("--strict", help="Check every index and every value stored; slower.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")]
+
+
+def checked(strict: bool) -> AbstractContextManager[None]:
+    """Strict mode while it is open, if it is asked for."""
+    from terrazzo.runtime import strict as mode
+
+    return mode.use() if strict else nullcontext()
 
 
 def load(

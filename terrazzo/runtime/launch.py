@@ -18,7 +18,7 @@ from terrazzo.errors import ArgumentError
 from terrazzo.ir.packed import Packed
 from terrazzo.lang.bind import Binding, bind
 from terrazzo.lang.kernel import Kernel
-from terrazzo.runtime import recall
+from terrazzo.runtime import recall, strict
 from terrazzo.runtime import threads as thread_count
 from terrazzo.targets.cpu import layouts, pool
 from terrazzo.targets.cpu.compile import Compiled, Stages, compiled, stages
@@ -26,6 +26,9 @@ from terrazzo.targets.cpu.frame import FIRST_SLOT
 from terrazzo.targets.cpu.isa import Isa, detect
 
 REMEMBERED = 32  # kinds of call a kernel and thread
+# Bytes of scratch a thread may take. Far more than the cache that a core has to itself: tiles
+# beyond it gain nothing over smaller ones, and every thread takes as much.
+SCRATCH_LIMIT = 64 << 20
 SMALL = 128 << 10  # bytes; waking the other threads would cost more than they save
 _state = threading.local()
 _launches: weakref.WeakKeyDictionary[Kernel, dict[Any, Launch]] = weakref.WeakKeyDictionary()
@@ -81,17 +84,19 @@ def _array(x: Any) -> Any:
 def prepare(
     kernel: Kernel, args: Sequence[Any], kwargs: Mapping[str, Any], isa: Isa | None = None
 ) -> Launch:
-    """Bind and compile, or recall a launch of equal kinds. Raises ArgumentError, KernelError."""
+    """Bind and compile, or recall a launch of equal kinds. Raises ArgumentError, KernelError; of
+    the latter, CapacityError if its tiles take more than SCRATCH_LIMIT a thread."""
     asked = recall.request(kernel, args, kwargs)
+    mode = strict.enabled()
     if asked is not None and isa is None:
-        known = _launches.setdefault(kernel, {}).get(asked.key)
+        known = _launches.setdefault(kernel, {}).get((mode, asked.key))
         if known is not None:
             again = known.copy(*recall.memory(asked.given))
             if recall.fill(again, asked.given):
                 return again
     launch = _prepare(kernel, args, kwargs, isa)
     if asked is not None and isa is None:
-        _launches[kernel][asked.key] = launch.copy()
+        _launches[kernel][mode, asked.key] = launch.copy()
     return launch
 
 
@@ -104,8 +109,13 @@ def _prepare(
     b = bind(kernel, args, kwargs)
     ir = kernel.specialise(b.dtypes, b.consts, b.present, b.statics, "cpu")
     _check_memory(kernel, b, ir.stored())
-    code = compiled(ir, isa or detect())
-    return table(code, b)
+    code = compiled(ir, isa or detect(), strict.enabled())
+    launch = table(code, b)
+    if launch.scratch > SCRATCH_LIMIT:
+        from terrazzo.runtime import capacity
+
+        raise capacity.shortage(kernel, b, launch.scratch, SCRATCH_LIMIT)
+    return launch
 
 
 def table(code: Compiled, b: Binding) -> Launch:
@@ -181,7 +191,16 @@ class Ready:
         )
 
     def run(self) -> None:
-        pool.shared().run(self.program, self.threads)
+        """Raises KernelFault: then outputs are unfinished."""
+        if pool.shared().run(self.program, self.threads) & 3 == pool.FAULT:
+            self._report()
+
+    def _report(self) -> None:
+        from terrazzo.runtime.faults import explain
+
+        fault, detail = int(self.control.view(np.int32)[1]), int(self.control[1])
+        self.control[:2] = 0
+        raise explain(self.launch.code, self.launch.table, fault, detail)
 
 
 def call(kernel: Kernel, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
@@ -193,14 +212,15 @@ def call(kernel: Kernel, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None
         _state.ready = weakref.WeakKeyDictionary()
     seen: dict[Any, Ready] = _state.ready.setdefault(kernel, {})
     asked = recall.request(kernel, args, kwargs)
-    ready = seen.get(asked.key) if asked is not None else None
+    key = (strict.enabled(), asked.key) if asked is not None else None
+    ready = seen.get(key)
     if asked is None or ready is None or not recall.fill(ready.launch, asked.given):
         launch = prepare(kernel, args, kwargs)
         ready = Ready(launch.copy() if asked is not None else launch, threads_for(launch))
         if asked is not None:
             if len(seen) >= REMEMBERED:
                 seen.pop(next(iter(seen)))
-            seen[asked.key] = ready
+            seen[key] = ready
     if asked is not None:
         ready.given = asked.given
     ready.run()

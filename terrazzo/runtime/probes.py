@@ -112,8 +112,7 @@ def int_dot_ir(isa: Isa) -> tuple[str, int] | None:
         name = f"@llvm.x86.avx512.vpdpbusd.{32 * lanes}"
         args = f"{words} %x{{i}}, {octets} %c{{i}}, {octets} %c{{i}}"
         body = (
-            f"  %c{{i}} = bitcast {words} %u to {octets}\n"
-            f"  %y{{i}} = call {words} {name}({args})\n"
+            f"  %c{{i}} = bitcast {words} %u to {octets}\n  %y{{i}} = call {words} {name}({args})\n"
         )
         declare = f"declare {words} {name}({words}, {octets}, {octets})\n"
         return _chains_ir("int_dot", words, body, declare), CHAINS * lanes * 4 * INT_OPS

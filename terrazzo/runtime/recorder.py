@@ -96,6 +96,7 @@ class Recorder:
                 dims,
                 scratch=launch.scratch,
                 keep=(launch.code, args, arena),
+                code=launch.code,
             )
         self._buffers, self._starts, self._sorted, self._launches = [], [], [], []
         self.recording.finish(self.threads)

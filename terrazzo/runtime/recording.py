@@ -24,12 +24,9 @@ import numpy as np
 
 from terrazzo.errors import Cancelled, KernelFault
 from terrazzo.targets.cpu import pool as cpu_pool
+from terrazzo.targets.cpu.compile import Compiled
 
 RESERVED_SLOTS = 8
-_FAULTS = {
-    cpu_pool.FAULT_NONFINITE: "wrote a value that is not finite",
-    cpu_pool.FAULT_BOUNDS: "used an index out of bounds",
-}
 
 
 @dataclass(frozen=True)
@@ -74,6 +71,7 @@ class _Launch:
     table: np.ndarray
     dims: Mapping[str, tuple[int, ...]]
     scratch: int
+    code: Compiled | None
 
 
 class Recording:
@@ -103,13 +101,15 @@ class Recording:
         *,
         scratch: int = 0,
         keep: object = None,
+        code: Compiled | None = None,
     ) -> None:
         """Adds one launch of kernel `name`.
 
         `phases`: code addresses, run in order with a barrier after each. `table`: int64[slots],
         copied; slots 0 to 3 are filled by `finish`. `dims`: for each named value the slots it
         stands in. `scratch`: bytes per thread. `keep`: anything that must live as long as the
-        recording (the loaded module, arrays the table points at).
+        recording (the loaded module, arrays the table points at). `code`: where the phases come
+        from, to say what a fault of theirs means.
         """
         if self._program is not None:
             raise RuntimeError(f"recording {self.name} is finished")
@@ -120,7 +120,7 @@ class Recording:
             if any(not RESERVED_SLOTS <= slot < len(table) for slot in where):
                 raise ValueError(f"launch {name}: {dim} names slots {where} of {len(table)}")
         copy = np.array(table, np.int64)
-        self._launches.append(_Launch(name, tuple(phases), copy, slots, scratch))
+        self._launches.append(_Launch(name, tuple(phases), copy, slots, scratch, code))
         self.scratch_bytes = max(self.scratch_bytes, scratch)
         self._keep.append(keep)
 
@@ -156,6 +156,7 @@ class Recording:
                 slots.setdefault(dim, []).extend(start + slot for slot in where)
         self._slots = {dim: np.array(where, np.int64) for dim, where in slots.items()}
         self._counters = starts[:-1] + 3
+        self._starts = starts
         self._keep.append(scratch)
         self._pool = cpu_pool.shared()
         _alive.add(self)
@@ -264,12 +265,13 @@ class Recording:
         fault, detail = int(self._control.view(np.int32)[1]), int(self._control[1])
         self._control[:2] = 0
         index = self._owner[max(done - 1, 0)]
-        what = _FAULTS.get(fault, f"reported fault {fault}")
-        name = self._launches[index].name
-        raise KernelFault(
-            f"kernel {name} (number {index + 1} of {launches} in {self.name}) {what}"
-            f" (detail {detail})"
-        )
+        launch, of = self._launches[index], f" (number {index + 1} of {launches} in {self.name})"
+        if launch.code is None:
+            raise KernelFault(f"kernel {launch.name}{of} reported fault {fault} (detail {detail})")
+        from terrazzo.runtime.faults import explain
+
+        table = self._tables[self._starts[index] :]
+        raise explain(launch.code, table, fault, detail, of)
 
     def cancel(self) -> None:
         """Stops the running replay at its next barrier, or the next one before it starts.

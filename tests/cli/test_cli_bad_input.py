@@ -156,3 +156,13 @@ def test_no_traceback_from_a_process(process: Run, tmp_path: Path) -> None:
 def test_stdin_is_not_text(process: Run, model_path: Path) -> None:
     said = process("generate", model_path, "-", input=b"ab\xff").error_line()
     assert said.startswith("standard input is not UTF-8 at byte 2")
+
+
+def test_tiles_that_do_not_fit(run: Run) -> None:
+    """A kernel's error shows the source line and a table besides; no traceback, code 2."""
+    shape = "heads=1,kvheads=1,s=8192,t=8192,d=16"
+    r = run("kernel", "run", "flash_attention", "--const", "BQ=8192,STEP=8192", "--shape", shape)
+    first, *rest = r.err.splitlines()
+    assert r.code == 2 and r.out == "" and first.startswith("error: ")
+    assert "needs 515.7 MiB of scratch a thread" in first and "lower BQ from 8,192 to 512" in first
+    assert rest[0].strip().startswith("x = qt @") and "x [i=8192, j=8192]" in r.err

@@ -54,6 +54,14 @@ def test_run_agrees_with_the_reference(run: Run, name: str) -> None:
         assert output["max_error"] <= 96 * 2.0**-24 * max(output["max_value"], 1.0)
 
 
+@pytest.mark.parametrize("name", ["attention", "draw", "embedding", "rope_store", "quantize"])
+def test_run_strictly(run: Run, name: str) -> None:
+    """Random arguments keep to the kernels' contracts, so nothing is reported."""
+    shape = ",".join(f"{d}={SMALL[d]}" for d in LIBRARY[name].dims if d in SMALL)
+    got = json.loads(run("kernel", "run", name, "--shape", shape, "--strict", "--json").out)
+    assert all(o["max_error"] <= 1e-4 * max(o["max_value"], 1.0) for o in got["outputs"].values())
+
+
 @pytest.mark.parametrize("weights", ["q8_0", "q4_0", "q4_1", "q6_k"])
 def test_run_with_options(run: Run, weights: str) -> None:
     got = run("kernel", "run", "linear", "--dtype", f"A=a8,W={weights}", "--with", "bias,residual",

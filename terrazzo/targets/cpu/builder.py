@@ -100,6 +100,10 @@ class Function:
             return str((int(a) + m - 1) // m * m)
         return self.op(f"and i64 {self.add(a, m - 1)}, {-m}")
 
+    def eighth(self, a: str) -> str:
+        """a / 8, rounded down, of a >= 0."""
+        return self.op(f"lshr i64 {a}, 3")
+
     def min(self, a: str, b: str | int) -> str:
         return self.op(f"select i1 {self.op(f'icmp slt i64 {a}, {b}')}, i64 {a}, i64 {b}")
 

@@ -62,7 +62,7 @@ class NestEmitter:
             done = [(r, self.ev.scalar(r.value)) for r in roots]
             for r, x in done:
                 if r.kind == "store" and r.store is not None:
-                    self.ev.store(r.store)
+                    self.ev.memory.store(r.store)
                 elif r.buf is not None:
                     self.put_scalar(r, x)
         elif roots and level.col is not None:
@@ -98,7 +98,7 @@ class NestEmitter:
                 self.ev.vector(self.reducer.kind_of(r)[1])  # what a store here may write over
             for r, x in zip(work, values, strict=True):
                 if r.kind == "store" and r.store is not None:
-                    ev.store(r.store)
+                    ev.memory.store(r.store)
                 elif r.kind == "pack":
                     self.dots.put_panel(r, x)
                 elif r.buf is not None:
@@ -182,7 +182,7 @@ class NestEmitter:
                 return
             d = self.graph.defs[v.id]
             if isinstance(d, Load):
-                self.ev.place_of(d)
+                self.ev.memory.place_of(d)
             for x in self.graph.args(v):
                 visit(x)
 
@@ -190,7 +190,7 @@ class NestEmitter:
             for v in self.graph.args(r.value) if r.kind == "reduce" else (r.value,):
                 visit(v)
             if r.store is not None:
-                self.ev.place_of(r.store)
+                self.ev.memory.place_of(r.store)
                 for v in index_values(r.store):
                     visit(v)
             if r.buf is not None and r.kind == "mat":

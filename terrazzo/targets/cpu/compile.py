@@ -24,7 +24,7 @@ from terrazzo.targets.cpu.isa import Isa, detect
 class Compiled:
     """Machine code of one kernel. `phases`: addresses in order; `table` layout: see frame.py."""
 
-    kernel: Kernel
+    kernel: Kernel  # as traced
     phases: tuple[int, ...]
     slots: tuple[Slot, ...]
     module: jit.Module
@@ -75,18 +75,20 @@ def stages(kernel: Kernel, isa: Isa | None = None) -> Stages:
     return Stages(tuple(out), nest.format(program), text)
 
 
-def build(kernel: Kernel, isa: Isa) -> bytes:
+def build(kernel: Kernel, isa: Isa, strict: bool) -> bytes:
     from terrazzo.targets.cpu import codegen
     from terrazzo.targets.cpu.lower import lower
 
-    return codegen.compile_object(lower(prepare(kernel), isa)[0], isa)
+    return codegen.compile_object(lower(prepare(kernel), isa, strict)[0], isa)
 
 
 @cache
-def compiled(kernel: Kernel, isa: Isa) -> Compiled:
-    """Code for `kernel` as traced. Raises KernelError for what this target cannot run."""
-    key = objcache.make_key("kernel", format_ir(kernel), isa.name, isa.cpu, isa.features)
-    obj = objcache.get_or_build(key, lambda: build(kernel, isa))
+def compiled(kernel: Kernel, isa: Isa, strict: bool = False) -> Compiled:
+    """Code for `kernel` as traced; `strict`: with checks of indices and stored values. Raises
+    KernelError for what this target cannot run."""
+    mode = ("strict",) if strict else ()
+    key = objcache.make_key("kernel", format_ir(kernel), isa.name, isa.cpu, isa.features, *mode)
+    obj = objcache.get_or_build(key, lambda: build(kernel, isa, strict))
     module = jit.load(obj)
     count = int(module.function("phase_count", ctypes.c_int64)())
     phases = tuple(module.address(phase_name(kernel, n)) for n in range(count))

@@ -22,14 +22,8 @@ class DotEmitter:
     def __init__(
         self, frame: Frame, ev: Evaluator, graph: Graph, isa: Isa, pieces: dict[str, micro.Micro]
     ) -> None:
-        self.fr, self.f, self.ev, self.graph, self.isa, self.pieces = (
-            frame,
-            frame.f,
-            ev,
-            graph,
-            isa,
-            pieces,
-        )
+        self.fr, self.f, self.ev, self.graph = frame, frame.f, ev, graph
+        self.isa, self.pieces, self.guards = isa, pieces, ev.guards
 
     def use(self, piece: micro.Micro) -> str:
         self.pieces[piece.name] = piece
@@ -52,6 +46,7 @@ class DotEmitter:
                 continue  # a page table or a lane: the caller walks it
             else:
                 at = f.wide(self.ev.scalar(e))
+                self.guards.index(load, dim, at)
             offset = f.add(offset, f.mul(at, by))
         return offset, strides
 
@@ -225,16 +220,20 @@ class DotEmitter:
         offset, strides = self.base(load, (inner,))
         base = f.gep(self.fr.pointer(load.param), offset, element_type(dtype))
         table, _ = self.base(p.table, ())
-        table = f.add(table, f.op(f"sdiv i64 {self.fr.start(tokens)}, {p.page}"))
+        count = f.op(f"lshr i64 {f.add(self.fr.extent(tokens), W - 1)}, 4")
+        first = f.op(f"sdiv i64 {self.fr.start(tokens)}, {p.page}")
+        self.guards.span(p.table, len(p.table.index) - 1, first, 1, count)
+        self.guards.page(load, p.lane_dim, p.page)
+        table = f.add(table, first)
         numbers = f.gep(self.fr.pointer(p.table.param), table, "i32")
         step = f.mul(self.fr.stride(load.param, p.table_dim), dtype.bytes)
         addresses = self.fr.addresses[s.b.buf.name]
 
         def one(n: str) -> None:
             page = f.wide(f.load("i32", f.gep(numbers, n, "i32"), 4))
+            self.guards.index(load, p.table_dim, page)
             f.store("ptr", f.gep(base, f.mul(page, step)), f.gep(addresses, n, "ptr"), 8)
 
-        count = f.op(f"lshr i64 {f.add(self.fr.extent(tokens), W - 1)}, 4")
         self.fr.loop(0, count, one)
         row = strides[inner] if keys else self.fr.stride(load.param, p.lane_dim)
         b = [("ptr", addresses), ("i64", str(W * dtype.bytes)), ("i64", row)]
@@ -287,6 +286,7 @@ class DotEmitter:
             p, dim, k0 = self.fr.row_of(r.packed), self.fr.size(col), "0"
         elif s is not None:
             p, _, dim = self.a8_base(s, (), col)
+            self.guards.finite_row(s, self.fr.row_of(r.buf), n)
         else:
             raise KernelError("internal: nowhere to quantise to")
         scale, total = self.a8_planes(dim, k0)
@@ -312,6 +312,7 @@ class DotEmitter:
             row = f.add(self.fr.start(entry.axis), self.fr.position.get(entry.axis, "0"))
         else:
             row = f.wide(self.ev.scalar(entry))
+            self.guards.index(load, 0, row)
         whole = isinstance(load.index[-1], Whole)
         if not isinstance(fmt, Format) or fmt.layout != "p16" or len(load.index) != 2 or not whole:
             raise KernelError(

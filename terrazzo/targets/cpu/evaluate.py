@@ -5,12 +5,13 @@ from __future__ import annotations
 
 from terrazzo.errors import KernelError
 from terrazzo.ir.graph import Graph
-from terrazzo.ir.ops import Block, Load, LoopVar, Op, Store, Whole
+from terrazzo.ir.ops import Load, LoopVar, Op
 from terrazzo.ir.types import DType, Format, Value, bf16, bool_, f16, f32, i32, u32
 from terrazzo.targets.cpu import vecmath
-from terrazzo.targets.cpu.access import affine
-from terrazzo.targets.cpu.builder import LANES, VI, Function, W, fconst
-from terrazzo.targets.cpu.frame import Frame, Slot, element_type, register_type
+from terrazzo.targets.cpu.builder import LANES, VI, W, fconst
+from terrazzo.targets.cpu.frame import Frame, Slot, register_type
+from terrazzo.targets.cpu.guards import Guards
+from terrazzo.targets.cpu.memory import Memory
 from terrazzo.targets.cpu.nest import Buf
 
 ARITH = {"add": ("fadd", "add"), "sub": ("fsub", "sub"), "mul": ("fmul", "mul")}
@@ -29,12 +30,14 @@ class Evaluator:
     """`col` is the column axis in flight, `chunk` its 16-lane position (i64) and `mask` a tail's
     lanes: (i1 vector, number of lanes as i64) or None for a full chunk."""
 
-    def __init__(self, frame: Frame, graph: Graph, helpers: set[str]) -> None:
+    def __init__(self, frame: Frame, graph: Graph, helpers: set[str], strict: bool) -> None:
         self.fr, self.f, self.graph, self.helpers = frame, frame.f, graph, helpers
+        self.guards = Guards(frame, graph, strict)
         self.buf_of: dict[int, Buf] = {}
         self.col: str | None = None
         self.chunk: str | None = None
         self.mask: tuple[str, str] | None = None
+        self.memory = Memory(frame, self, self.guards)
 
     # -- domains --------------------------------------------------------------------------------
     def is_vector(self, v: Value) -> bool:
@@ -79,7 +82,7 @@ class Evaluator:
             return self.from_buffer(v, self.buf_of[v.id], vec)
         d = self.graph.defs[v.id]
         if isinstance(d, Load):
-            return self.load(d, vec)
+            return self.memory.load(d, vec)
         if not isinstance(d, Op):
             kind = "loop variable" if isinstance(d, LoopVar) else "carried value"
             raise KernelError(f"internal: {kind} {v} has no place")
@@ -290,7 +293,7 @@ class Evaluator:
             return f.op(f"trunc {ts} {x} to {td}")
         return f.op(f"{'sext' if a.kind == 'int' else 'zext'} {ts} {x} to {td}")
 
-    # -- memory ---------------------------------------------------------------------------------
+    # -- buffers --------------------------------------------------------------------------------
     def from_buffer(self, v: Value, b: Buf, vec: bool) -> str:
         """Buffers keep floats as f32 (exact for f16, bf16) and integers as i32."""
         f = self.f
@@ -323,255 +326,3 @@ class Evaluator:
         if had is not None:
             self.fr.position[self.col or ""] = had
         return out
-
-    def place_of(self, s: Load | Store) -> tuple[str, str | int | None]:
-        """(pointer at column position 0 of the current row, stride in elements along the column).
-
-        The stride is None if an index entry varies along the column in a way that is not affine."""
-        f = self.f
-        key = ("place", s, self.col)
-        known = self.fr.get(key)
-        if known is not None:
-            return known
-        dtype = self.kernel_dtype(s.param)
-        stride: str | int | None = 0
-        offset = "0"
-        for dim, entry in enumerate(s.index):
-            by = self.fr.stride(s.param, dim)
-            if isinstance(entry, (Whole, Block)):
-                axis = entry.axis
-                at = self.fr.start(axis)
-                if axis == self.col:
-                    stride = by if stride == 0 else f.add(str(stride), by)
-                else:
-                    at = f.add(at, self.fr.position.get(axis, "0"))
-            elif self.col is not None and self.col in entry.axes:
-                form = affine(self.graph, entry)
-                if form is None:
-                    stride = None
-                    continue
-                coef = form.coef(self.col)
-                if stride is not None:
-                    step = f.mul(by, coef)
-                    stride = step if stride == 0 else f.add(str(stride), step)
-                at = str(form.const)
-                for c, x in form.scalars:
-                    at = f.add(at, f.mul(f.wide(self.ev(x)), c))
-                for c, axis in form.axes:
-                    here = self.fr.start(axis)
-                    if axis != self.col:
-                        here = f.add(here, self.fr.position.get(axis, "0"))
-                    at = f.add(at, f.mul(here, c))
-            else:
-                at = f.wide(self.ev(entry))
-            offset = f.add(offset, f.mul(at, by))
-        pointer = f.gep(self.fr.pointer(s.param), offset, element_type(dtype))
-        return self.fr.keep(key, (pointer, stride))
-
-    def kernel_dtype(self, param: str) -> DType | Format:
-        return self.fr.kernel.param(param).dtype
-
-    def lane_pointers(self, s: Load | Store) -> list[str]:
-        """One pointer a lane, for accesses that are not affine along the column."""
-        f, base = self.f, self.place_of(s)[0]
-        total: list[str] = ["0"] * W
-        for dim, entry in enumerate(s.index):
-            if (
-                isinstance(entry, Value)
-                and self.col in entry.axes
-                and affine(self.graph, entry) is None
-            ):
-                x, by = self.vector(entry), self.fr.stride(s.param, dim)
-                for lane in range(W):
-                    i = f.wide(f.op(f"extractelement {VI} {x}, i32 {lane}"))
-                    total[lane] = f.add(total[lane], f.mul(i, by))
-            elif isinstance(entry, (Whole, Block)) and entry.axis == self.col:
-                for lane in range(W):
-                    at = f.mul(f.add(self.chunk or "0", lane), self.fr.stride(s.param, dim))
-                    total[lane] = f.add(total[lane], at)
-            elif isinstance(entry, Value) and self.col in entry.axes:
-                form = affine(self.graph, entry)
-                coef = form.coef(self.col or "") if form else 0
-                for lane in range(W):
-                    at = f.mul(
-                        f.mul(f.add(self.chunk or "0", lane), coef), self.fr.stride(s.param, dim)
-                    )
-                    total[lane] = f.add(total[lane], at)
-        t = element_type(self.kernel_dtype(s.param))
-        return [f.gep(base, off, t) for off in total]
-
-    def load(self, s: Load, vec: bool) -> str:
-        f = self.f
-        fmt = self.kernel_dtype(s.param)
-        if isinstance(fmt, Format) and fmt.name == "a8":
-            return self.load_a8(s, vec)
-        if isinstance(fmt, Format):
-            raise KernelError(
-                f"a packed tensor ({s.param}) is read by `@` or .to(f32) of whole rows"
-            )
-        t = element_type(self.kernel_dtype(s.param))
-        size = _bytes(t)
-        bool_in = s.result.dtype == bool_
-        if not vec:
-            x = f.load(t, self.place_of(s)[0], size)
-            return f.op(f"icmp ne i8 {x}, 0") if bool_in else x
-        p, stride = self.place_of(s)
-        if stride is None:
-            x = self.load_lanes(t, self.lane_pointers(s))
-        elif str(stride) == "1":
-            x = masked_load(f, self.helpers, t, f.gep(p, self.chunk or "0", t), self.mask)
-        else:
-            at = f.mul(self.chunk or "0", stride)
-            if str(stride) == "2" and self.mask is None:
-                x = load_even(f, t, f.gep(p, at, t))
-            else:
-                ps = [f.gep(p, f.add(at, f.mul(str(stride), lane)), t) for lane in range(W)]
-                x = self.load_lanes(t, ps)
-        return f.op(f"icmp ne <{W} x i8> {x}, zeroinitializer") if bool_in else x
-
-    def load_a8(self, s: Load, vec: bool) -> str:
-        """q · scale in f32, of 16 columns with one scale (chunks start at multiples of 16) or of
-        one."""
-        f, dim = self.f, self.fr.dim(self.fr.kernel.param(s.param).dims[-1])
-        last = s.index[-1]
-        if not isinstance(last, (Whole, Block)):
-            raise KernelError(
-                f"{s.param}: an a8 row is read in order", "index its last axis by a block or `:`"
-            )
-        p, _ = self.place_of(s)
-        start = self.fr.start(last.axis)
-        here = (self.chunk or "0") if vec else "0"
-        column = f.add(start, here if vec else self.fr.position.get(last.axis, "0"))
-        group = f.op(f"lshr i64 {column}, 4")
-        row = f.gep(p, f.sub("0", start) if vec else f.op(f"sub i64 0, {column}"))
-        scale = f.load("float", f.gep(f.gep(row, dim), group, "float"), 4)
-        if not vec:
-            q = f.load("i8", p, 1)
-            return f.op(f"fmul float {f.op(f'sitofp i8 {q} to float')}, {scale}")
-        q = masked_load(f, self.helpers, "i8", f.gep(p, here), self.mask)
-        wide = f.op(f"sitofp <{W} x i8> {q} to <{W} x float>")
-        return f.op(f"fmul <{W} x float> {wide}, {f.splat('float', scale)}")
-
-    def load_lanes(self, t: str, pointers: list[str]) -> str:
-        """Masked lanes read what the first valid lane reads, so that nothing outside is touched."""
-        f, out = self.f, "zeroinitializer"
-        for lane, p in enumerate(pointers):
-            if self.mask is not None and lane:
-                ok = f.op(f"icmp slt i64 {lane}, {self.mask[1]}")
-                p = f.op(f"select i1 {ok}, ptr {p}, ptr {pointers[0]}")
-            out = f.op(
-                f"insertelement <{W} x {t}> {out}, {t} {f.load(t, p, _bytes(t))}, i32 {lane}"
-            )
-        return out
-
-    def store(self, s: Store) -> None:
-        """Write the store's value at the current point."""
-        f = self.f
-        t = element_type(self.kernel_dtype(s.param))
-        vec = self.col is not None and any(
-            (isinstance(e, (Whole, Block)) and e.axis == self.col)
-            or (isinstance(e, Value) and self.col in e.axes)
-            for e in s.index
-        )
-        x = self.vector(s.value) if vec else self.ev(s.value)
-        if s.value.dtype == bool_:
-            x = f.op(f"zext {register_type(s.value, vec)} {x} to {f'<{W} x i8>' if vec else 'i8'}")
-        p, stride = self.place_of(s)
-        if not vec:
-            f.store(t, x, p, _bytes(t))
-            return
-        if str(stride) == "1":
-            masked_store(f, self.helpers, t, x, f.gep(p, self.chunk or "0", t), self.mask)
-            return
-        if stride is None:
-            pointers = self.lane_pointers(s)
-        else:
-            at = f.mul(self.chunk or "0", stride)
-            pointers = [f.gep(p, f.add(at, f.mul(str(stride), lane)), t) for lane in range(W)]
-        for lane, q in enumerate(pointers):
-            y = f.op(f"extractelement <{W} x {t}> {x}, i32 {lane}")
-            if self.mask is None:
-                f.store(t, y, q, _bytes(t))
-            else:
-                ok = f.op(f"icmp slt i64 {lane}, {self.mask[1]}")
-                f.when(ok, lambda y=y, q=q: f.store(t, y, q, _bytes(t)))
-
-
-def _bytes(t: str) -> int:
-    return {"float": 4, "i32": 4, "half": 2, "i16": 2, "i8": 1}[t]
-
-
-def load_even(f: Function, t: str, p: str) -> str:
-    """p[0], p[2], .. p[30]: two overlapping loads that stay within p[0..30]."""
-    ty = f"<{W} x {t}>"
-    a, b = f.load(ty, p, _bytes(t)), f.load(ty, f.gep(p, W - 1, t), _bytes(t))
-    pick = ", ".join(f"i32 {2 * i if i < 8 else W + 2 * i - 15}" for i in range(W))
-    return f.op(f"shufflevector {ty} {a}, {ty} {b}, <{W} x i32> <{pick}>")
-
-
-def masked_load(
-    f: Function, helpers: set[str], t: str, p: str, mask: tuple[str, str] | None
-) -> str:
-    ty = f"<{W} x {t}>"
-    if mask is None:
-        return f.load(ty, p, _bytes(t))
-    if t in ("float", "i32"):
-        sfx = "v16f32" if t == "float" else "v16i32"
-        f.decls.add(f"declare {ty} @llvm.masked.load.{sfx}.p0(ptr, <16 x i1>, {ty})")
-        args = f"ptr align 4 {p}, <16 x i1> {mask[0]}, {ty} zeroinitializer"
-        return f.op(f"call {ty} @llvm.masked.load.{sfx}.p0({args})")
-    helpers.add(t)
-    return f.op(f"call {ty} @tail_load_{t}(ptr {p}, i64 {mask[1]})")
-
-
-def masked_store(
-    f: Function, helpers: set[str], t: str, x: str, p: str, mask: tuple[str, str] | None
-) -> None:
-    ty = f"<{W} x {t}>"
-    if mask is None:
-        f.store(ty, x, p, _bytes(t))
-    elif t in ("float", "i32"):
-        sfx = "v16f32" if t == "float" else "v16i32"
-        f.decls.add(f"declare void @llvm.masked.store.{sfx}.p0({ty}, ptr, <16 x i1>)")
-        f.put(
-            f"call void @llvm.masked.store.{sfx}.p0({ty} {x}, ptr align 4 {p}, <16 x i1> {mask[0]})"
-        )
-    else:
-        helpers.add(t)
-        f.put(f"call void @tail_store_{t}({ty} {x}, ptr {p}, i64 {mask[1]})")
-
-
-def tail_helpers(types: set[str]) -> list[Function]:
-    """Loads and stores of the first n of 16 narrow elements, through the stack: few chips mask 8 or
-    16 bits."""
-    out: list[Function] = []
-    for t in sorted(types):
-        ty, size = f"<{W} x {t}>", _bytes(t)
-        f = Function(
-            f"tail_load_{t}", [("ptr", "p"), ("i64", "n")], ty, "nounwind noinline", "internal"
-        )
-        tmp = f.op(f"alloca {ty}, align 64")
-        f.store(ty, "zeroinitializer", tmp, 64)
-
-        def copy_in(
-            i: str, _: list[str], f: Function = f, t: str = t, size: int = size, tmp: str = tmp
-        ) -> None:
-            f.store(t, f.load(t, f.gep("%p", i, t), size), f.gep(tmp, i, t), size)
-
-        f.loop(0, "%n", 1, [], copy_in)
-        f.put(f"ret {ty} {f.load(ty, tmp, 64)}")
-        out.append(f)
-        g = Function(f"tail_store_{t}", [(ty, "x"), ("ptr", "p"), ("i64", "n")], "void",
-                     "nounwind noinline", "internal")  # fmt: skip
-        tmp = g.op(f"alloca {ty}, align 64")
-        g.store(ty, "%x", tmp, 64)
-
-        def copy_out(
-            i: str, _: list[str], f: Function = g, t: str = t, size: int = size, tmp: str = tmp
-        ) -> None:
-            f.store(t, f.load(t, f.gep(tmp, i, t), size), f.gep("%p", i, t), size)
-
-        g.loop(0, "%n", 1, [], copy_out)
-        g.put("ret void")
-        out.append(g)
-    return out

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from terrazzo.ir.ops import Kernel
 from terrazzo.ir.types import DType, Format, Value
 from terrazzo.targets.cpu.builder import Function, W
+from terrazzo.targets.cpu.scratch import Layout
 
 if TYPE_CHECKING:  # a start from cached code needs this file, and not the nest IR
     from terrazzo.targets.cpu.nest import Buf, Program
@@ -51,13 +52,12 @@ def phase_name(kernel: Kernel, n: int) -> str:
     return f"{kernel.name}_{n}"
 
 
-class Frame:
+class Frame(Layout):
     """State shared by everything that emits into one function."""
 
     def __init__(self, program: Program, f: Function) -> None:
+        super().__init__(program.kernel, f)
         self.program, self.f = program, f
-        self.kernel = program.kernel
-        self.static = dict(self.kernel.statics)
         self.slot = {s: FIRST_SLOT + n for n, s in enumerate(slots(self.kernel))}
         self.args: dict[Slot, str] = {}
         self.position: dict[str, str] = {}  # row axis -> i64 position within its block
@@ -98,11 +98,6 @@ class Frame:
     def extent(self, axis: str) -> str:
         return self.extents[axis] if axis in self.extents else self.dim(self.kernel.axis(axis).dim)
 
-    def size(self, axis: str) -> str:
-        """Room to keep for an axis: its cap, or the dim's run-time extent."""
-        a = self.kernel.axis(axis)
-        return str(a.cap) if a.block and a.cap is not None else self.dim(a.dim)
-
     # -- memo, scoped by loops --------------------------------------------------------------------
     def get(self, key: object) -> Any:
         for scope in reversed(self.scopes):
@@ -126,36 +121,6 @@ class Frame:
         self.scopes.pop()
 
     # -- scratch --------------------------------------------------------------------------------
-    def pitch(self, b: Buf) -> str:
-        """Elements (of a8, bytes) between rows of a tile buffer: the last axis rounded up to lanes,
-        odd multiples of a cache line for wide rows (rows 4 KiB apart would share cache sets)."""
-        size = self.size(b.axes[-1])
-        if b.kind == "a8":
-            return self.a8_bytes(size)
-        if size.isdigit():
-            n = (int(size) + W - 1) // W * W
-            return str(n + W if n >= 64 else n)
-        return self.f.add(self.f.roundup(size, W), W)
-
-    def a8_bytes(self, n: str) -> str:
-        """Bytes of a row of n values in a8, in whole cache lines."""
-        f = self.f
-        eighth = str(int(n) // 8) if n.isdigit() else f.op(f"lshr i64 {n}, 3")
-        return f.roundup(f.add(n, f.mul(eighth, 3)), 64)
-
-    def bytes(self, b: Buf) -> str:
-        f = self.f
-        if not b.axes:
-            return "64"
-        if b.kind == "panels":
-            n = f.mul(f.mul(f.roundup(self.size(b.axes[1]), W), self.size(b.axes[0])), 4)
-        else:
-            rows = "1"
-            for a in b.axes[:-1] if b.kind in ("tile", "a8") else ():
-                rows = f.mul(rows, self.size(a))
-            n = f.mul(f.mul(rows, self.pitch(b)), 1 if b.kind == "a8" else 4)
-        return f.roundup(n, 64)
-
     def lay_out(self) -> str:
         """Emit the offsets of all buffers; returns the total in bytes."""
         total = "0"

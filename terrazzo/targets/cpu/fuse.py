@@ -12,6 +12,7 @@ from dataclasses import replace
 from terrazzo.errors import KernelError
 from terrazzo.ir.graph import Graph, index_axes, index_values, walk
 from terrazzo.ir.ops import Kernel, Load, Loop, Op, Stmt, Store
+from terrazzo.ir.place import mark
 from terrazzo.ir.types import DType, Format, Value
 from terrazzo.targets.cpu.access import unit_axis
 from terrazzo.targets.cpu.effects import Effects
@@ -61,13 +62,7 @@ class NestBuilder:
         self.placed[v.id] = b
 
     def fail(self, what: str, stmt: Stmt, remedy: str = "") -> KernelError:
-        loc = getattr(stmt, "loc", None)
-        if loc is None:
-            return KernelError(what, remedy)
-        caret = " " * loc.col + "^" * max(1, loc.end_col - loc.col)
-        return KernelError(
-            what, remedy, where=f"{loc.file}:{loc.line}:{loc.col + 1}", source=loc.text, caret=caret
-        )
+        return mark(KernelError(what, remedy), getattr(stmt, "loc", None))
 
     def reaches(
         self, roots: Iterable[Value], want: str, seen: set[int] | None = None

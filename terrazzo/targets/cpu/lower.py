@@ -10,10 +10,11 @@ from terrazzo.ir.types import Format, Value
 from terrazzo.targets.cpu.builder import Function, W
 from terrazzo.targets.cpu.columns import NestEmitter
 from terrazzo.targets.cpu.dots import DotEmitter
-from terrazzo.targets.cpu.evaluate import Evaluator, tail_helpers
+from terrazzo.targets.cpu.evaluate import Evaluator
 from terrazzo.targets.cpu.frame import Frame, phase_name, register_type
 from terrazzo.targets.cpu.handout import HandOut, Shares
 from terrazzo.targets.cpu.isa import Isa
+from terrazzo.targets.cpu.memory import tail_helpers
 from terrazzo.targets.cpu.micro import Micro
 from terrazzo.targets.cpu.nest import (
     Copy,
@@ -38,13 +39,14 @@ class PhaseEmitter:
         isa: Isa,
         pieces: dict[str, Micro],
         helpers: set[str],
+        strict: bool,
     ) -> None:
         self.program, self.phase, self.isa = program, phase, isa
         args = [("ptr", "table"), ("i32", "tid"), ("i32", "threads")]
         self.f = Function(name, args)
         self.fr = Frame(program, self.f)
         self.graph = Graph(program.kernel)
-        self.ev = Evaluator(self.fr, self.graph, helpers)
+        self.ev = Evaluator(self.fr, self.graph, helpers, strict)
         self.dots = DotEmitter(self.fr, self.ev, self.graph, isa, pieces)
         self.nests = NestEmitter(self.fr, self.ev, self.graph, self.dots)
         self.trip: str | None = None
@@ -77,6 +79,7 @@ class PhaseEmitter:
         counts: list[str] = []
         spans: list[str] = []
         for v in g.vars:
+            self.ev.guards.bounds(g, v, self.bound(v.lo), self.bound(v.hi))
             span = f.max(f.sub(self.bound(v.hi), self.bound(v.lo)), 0)
             spans.append(span)
             if v.step is None:
@@ -154,6 +157,7 @@ class PhaseEmitter:
         f = self.f
         v = s.loop.vars[0]
         lo, hi = self.bound(v.lo), self.bound(v.hi)
+        self.ev.guards.bounds(s.loop, v, lo, hi)
         if s.empty:
             f.when(
                 f.op(f"icmp sge i64 {lo}, {hi}"), lambda: self.fr.scoped(lambda: self.body(s.empty))
@@ -217,8 +221,9 @@ def emit_count(program: Program) -> Function:
     return f
 
 
-def lower(kernel: Kernel, isa: Isa) -> tuple[str, tuple[str, ...], Program]:
-    """A kernel's LLVM IR text, the names of its phases, and its nest IR."""
+def lower(kernel: Kernel, isa: Isa, strict: bool = False) -> tuple[str, tuple[str, ...], Program]:
+    """A kernel's LLVM IR text, the names of its phases, and its nest IR. `strict`: with checks of
+    indices and stored values."""
     program = schedule(kernel)
     pieces: dict[str, Micro] = {}
     helpers: set[str] = set()
@@ -226,7 +231,7 @@ def lower(kernel: Kernel, isa: Isa) -> tuple[str, tuple[str, ...], Program]:
     names: list[str] = []
     for n, phase in enumerate(program.phases):
         name = phase_name(kernel, n)
-        functions.append(PhaseEmitter(program, phase, name, isa, pieces, helpers).emit())
+        functions.append(PhaseEmitter(program, phase, name, isa, pieces, helpers, strict).emit())
         names.append(name)
     functions += [emit_scratch(program), emit_count(program), *tail_helpers(helpers)]
     decls: set[str] = set().union(*(f.decls for f in functions))

@@ -28,7 +28,6 @@ from terrazzo.targets.cpu.pool_ir import HABITS, MAILBOXES, STRIDE, pool_ir
 
 MAX_THREADS = 256
 DONE, CANCELLED, FAULT = 0, 1, 2
-FAULT_NONFINITE, FAULT_BOUNDS = 1, 2
 
 # The most a thread spins: at a barrier, waiting for the others' share of one phase; as an idle
 # worker, for the caller's next program (sampling and printing a token take some 100 µs). Past that,

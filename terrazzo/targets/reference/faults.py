@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-from terrazzo.errors import KernelError
+from terrazzo.errors import KernelFault
 from terrazzo.ir.ops import Loc
+from terrazzo.ir.place import mark
 
 
-def fault(loc: Loc | None, what: str, remedy: str = "") -> KernelError:
-    """The KernelError to raise for `what` at `loc` (None: a kernel built without source)."""
-    if loc is None:
-        return KernelError(what, remedy)
-    indent = len(loc.text) - len(loc.text.lstrip())
-    return KernelError(
-        what,
-        remedy,
-        where=f"{loc.file}:{loc.line}:{loc.col + 1}",
-        source=loc.text.strip(),
-        caret=" " * (loc.col - indent) + "^" * max(1, loc.end_col - loc.col),
-    )
+def fault(loc: Loc | None, what: str, remedy: str = "") -> KernelFault:
+    """The KernelFault to raise for `what` at `loc` (None: a kernel built without source)."""
+    return mark(KernelFault(what, remedy), loc)
