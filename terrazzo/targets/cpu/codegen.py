@@ -40,6 +40,10 @@ def _initialize() -> None:
         _initialized = True
 
 
+# Machines and modules are closed by `with`: if it were done when they are deleted, Python would
+# print and forget a Ctrl-C that comes meanwhile.
+
+
 def _machine(isa: TargetIsa, triple: str | None) -> Any:
     _initialize()
     if triple is not None:
@@ -66,16 +70,14 @@ def compile_object(ir_text: str, isa: TargetIsa, triple: str | None = None) -> b
     Code generation at level 3, no IR passes: the IR is emitted as it shall run. Raises RuntimeError
     with LLVM's message when the text does not parse or verify (a defect of ours).
     """
-    with _lock:
-        machine = _machine(isa, triple)
-        return machine.emit_object(_module(ir_text, machine))
+    with _lock, _machine(isa, triple) as machine, _module(ir_text, machine) as module:
+        return machine.emit_object(module)
 
 
 def assembly(ir_text: str, isa: TargetIsa, triple: str | None = None) -> str:
     """Assembly text of `ir_text` for `triple` (default: this process's)."""
-    with _lock:
-        machine = _machine(isa, triple)
-        return machine.emit_assembly(_module(ir_text, machine))
+    with _lock, _machine(isa, triple) as machine, _module(ir_text, machine) as module:
+        return machine.emit_assembly(module)
 
 
 # A fork waits until no thread is inside LLVM: a lock held there would stay locked in the child.
