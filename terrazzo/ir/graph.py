@@ -5,7 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from terrazzo.ir.ops import Block, Carry, Kernel, Load, Loop, LoopVar, Op, Stmt, Store, Whole
+from terrazzo.ir.ops import (
+    Block,
+    Carry,
+    Expect,
+    Kernel,
+    Load,
+    Loop,
+    LoopVar,
+    Op,
+    Stmt,
+    Store,
+    Whole,
+)
 from terrazzo.ir.types import Value
 
 Def = Op | Load | Carry | LoopVar
@@ -27,9 +39,11 @@ def index_axes(stmt: Load | Store) -> tuple[str, ...]:
     return tuple(out)
 
 
-def operands(stmt: Op | Load | Store) -> tuple[Value, ...]:
+def operands(stmt: Op | Load | Store | Expect) -> tuple[Value, ...]:
     if isinstance(stmt, Op):
         return stmt.args
+    if isinstance(stmt, Expect):
+        return (stmt.condition,)
     if isinstance(stmt, Load):
         return index_values(stmt)
     return (stmt.value, *index_values(stmt))

@@ -110,6 +110,16 @@ class Store:
 
 
 @dataclass(frozen=True)
+class Expect:
+    """The bool scalar `condition` holds, else the launch ends with a fault that says `text`. What
+    was stored by then is unspecified."""
+
+    condition: Value
+    text: str
+    loc: Loc | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True)
 class LoopVar:
     """One variable: a block axis named `name` if step is given (var is None), else the scalar
     `var`.
@@ -149,7 +159,7 @@ class Loop:
     loc: Loc | None = field(default=None, compare=False, repr=False)
 
 
-Stmt = Op | Load | Store | Loop
+Stmt = Op | Load | Store | Expect | Loop
 
 
 @dataclass(frozen=True)

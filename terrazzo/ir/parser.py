@@ -13,6 +13,7 @@ from terrazzo.ir.formats import FORMATS
 from terrazzo.ir.ops import (
     Block,
     Carry,
+    Expect,
     Index,
     Kernel,
     Load,
@@ -212,6 +213,8 @@ class _Parser:
             param, index = self.name("a parameter"), self.index()
             self.take("=")
             return Store(param, index, self.value())
+        if self.accept("expect"):
+            return Expect(self.value(), json.loads(self.kind("string", "a text in quotes")))
         if self.accept("grid"):
             return self.loop("grid")
         if self.accept("loop"):

@@ -6,7 +6,20 @@ import json
 import math
 import re
 
-from terrazzo.ir.ops import Block, Index, Kernel, Load, Loop, LoopVar, Op, Param, Stmt, Store, Whole
+from terrazzo.ir.ops import (
+    Block,
+    Expect,
+    Index,
+    Kernel,
+    Load,
+    Loop,
+    LoopVar,
+    Op,
+    Param,
+    Stmt,
+    Store,
+    Whole,
+)
 
 _BARE = re.compile(r"[A-Za-z_]\w*\Z")
 _WORDS = {"inf", "nan", "true", "false"}
@@ -75,6 +88,8 @@ def _stmt(s: Stmt, pad: str, out: list[str]) -> None:
         out.append(f"{pad}{s.result} = load {s.param}{_index(s.index)}{space} : {s.result.type}")
     elif isinstance(s, Store):
         out.append(f"{pad}store {s.param}{_index(s.index)} = {s.value}")
+    elif isinstance(s, Expect):
+        out.append(f"{pad}expect {s.condition} {json.dumps(s.text)}")
     else:
         _loop(s, pad, out)
 

@@ -5,7 +5,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from terrazzo.ir.ops import Block, Carry, Index, Kernel, Load, Loop, LoopVar, Op, Stmt, Store, Whole
+from terrazzo.ir.ops import (
+    Block,
+    Carry,
+    Expect,
+    Index,
+    Kernel,
+    Load,
+    Loop,
+    LoopVar,
+    Op,
+    Stmt,
+    Store,
+    Whole,
+)
 from terrazzo.ir.types import DType, TileType, Value
 
 
@@ -59,6 +72,8 @@ class Rewriter:
                 self.map[s.result.id] = self.load(replace(s, index=self.index(s.index)))
             elif isinstance(s, Store):
                 self.store(replace(s, index=self.index(s.index), value=self.value(s.value)))
+            elif isinstance(s, Expect):
+                self.out.append(replace(s, condition=self.value(s.condition)))
             else:
                 self.loop(s)
         done, self.out = tuple(self.out), outer
@@ -127,6 +142,8 @@ def renumber(kernel: Kernel) -> Kernel:
             return replace(s, result=new[s.result.id], index=index(s.index))
         if isinstance(s, Store):
             return replace(s, index=index(s.index), value=new[s.value.id])
+        if isinstance(s, Expect):
+            return replace(s, condition=new[s.condition.id])
         carries = tuple(
             Carry(new[c.init.id], new[c.var.id], new[c.next.id], new[c.result.id])
             for c in s.carries

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from terrazzo.errors import KernelError
 from terrazzo.ir.graph import index_axes
 from terrazzo.ir.infer import result_type
-from terrazzo.ir.ops import Block, Index, Kernel, Load, Loop, Op, Stmt, Store
+from terrazzo.ir.ops import Block, Expect, Index, Kernel, Load, Loop, Op, Stmt, Store
 from terrazzo.ir.printer import statement
-from terrazzo.ir.types import Format, TileType, Value, i32
+from terrazzo.ir.types import Format, TileType, Value, bool_, i32
 
 SPACES = ("", "UB", "L1")
 
@@ -111,6 +111,10 @@ class _Verifier:
                 self.need(s.value.dtype == self.params[s.param].dtype, s, "wrong element type")
                 extra = set(s.value.axes) - set(index_axes(s))
                 self.need(not extra, s, f"axes {sorted(extra)} have no place")
+            elif isinstance(s, Expect):
+                self.need(depth > 0, s, "an expectation outside of a grid")
+                self.use(s.condition, s)
+                self.need(s.condition.type == TileType(bool_), s, "a condition is a bool scalar")
             else:
                 self.loop(s, depth)
 

@@ -36,7 +36,7 @@ def softmax(x: tz.gm[T, rows, dim], out: tz.gm[T, rows, dim], scale: tz.f32, ROW
 
 @tz.kernel
 def argmax(logits: tz.gm[tz.f32, seqs, vocab], out: tz.gm[tz.i32, seqs], BLOCK: tz.const = 4096):
-    """out = the index of the largest logit of a row, the lowest one of equals."""
+    """out = the index of the largest logit of a row, the lowest one of equals. NaN is a fault."""
     for s in tz.grid(seqs):
         best, token = tz.full(float("-inf")), tz.full(0, dtype=tz.i32)
         for j in tz.loop(vocab, step=BLOCK):
@@ -44,6 +44,7 @@ def argmax(logits: tz.gm[tz.f32, seqs, vocab], out: tz.gm[tz.i32, seqs], BLOCK: 
             m = tz.max(x, axis=j)
             token = tz.where(m > best, tz.argmax(x, axis=j), token)
             best = tz.maximum(best, m)
+        tz.expect(best >= float("-inf"), "a logit is NaN")  # the largest is, if any is
         out[s] = token
 
 
@@ -83,7 +84,7 @@ def candidates(
     likeliest of those whose weights add up to at least top_p of the sum (1: all); and if its weight
     is at least min_p (0: all), the likeliest token's being 1. The likeliest always may. At a
     temperature of up to 1e-6 it is the only one, the lowest index of equals. Logits are finite or
-    -inf.
+    -inf; NaN is a fault.
     """
     for s in tz.grid(seqs):
         best, first = tz.full(float("-inf")), tz.full(0, dtype=tz.i32)
@@ -92,6 +93,7 @@ def candidates(
             m = tz.max(x, axis=j)
             first = tz.where(m > best, tz.argmax(x, axis=j), first)
             best = tz.maximum(best, m)
+        tz.expect(best >= float("-inf"), "a logit is NaN")
         t, k, p = tz.load(temperature[s]), tz.load(top_k[s]), tz.load(top_p[s])
         hot = t > COLD
 

@@ -12,6 +12,7 @@ from terrazzo.lang.math import (
     erf,
     exp,
     exp2,
+    expect,
     extent,
     floor,
     fma,
@@ -71,8 +72,8 @@ from terrazzo.lang.types import (
 __all__ = [
     "Block", "Dim", "GM", "Kernel", "L0C", "L1", "ParamSpec", "Tile", "TypeVar", "UB", "a8",
     "abs", "argmax", "bf16", "bitcast", "bool_", "by_target", "cast", "cdiv", "const", "cos",
-    "dims", "dtypes",
-    "erf", "exp", "exp2", "extent", "f16", "f32", "floor", "fma", "full", "gelu", "gelu_tanh",
+    "dims", "dtypes", "erf", "exp", "exp2", "expect", "extent", "f16", "f32", "floor", "fma",
+    "full", "gelu", "gelu_tanh",
     "gm", "grid", "i32", "i8", "index", "kernel", "load", "log", "log2", "loop", "max", "maximum",
     "mean", "min", "minimum", "q4_0", "q4_1", "q6_k", "q8_0", "quantize", "registry", "relu",
     "round", "rsqrt", "sigmoid", "silu", "sin", "sqrt", "start", "sum", "tanh", "u32", "u8",

@@ -136,6 +136,28 @@ def where(condition: Any, a: Any, b: Any) -> Any:
     return arith.tile(current().op("where", args, x.dtype, infer.broadcast((x, y, c.value))))
 
 
+def expect(condition: Any, text: str) -> None:
+    """End the launch with a KernelFault that says `text` unless the scalar condition holds. It
+    costs a comparison; once per row, not per element."""
+    if not isinstance(text, str) or not text:
+        raise KernelError("tz.expect takes a condition and a text", 'as in "the sum is positive"')
+    c = arith.lift("tz.expect", condition)
+    if isinstance(c, (int, float)):
+        if not c:
+            raise KernelError(text)
+        return
+    if c.dtype != bool_:
+        raise KernelError(f"tz.expect: the condition is {c.dtype}", "compare: x != 0")
+    if c.axes:
+        raise KernelError(
+            f"tz.expect: the condition has axes {list(c.axes)}",
+            "reduce it to a scalar first, as in tz.max(x, axis=i) < 1.0",
+        )
+    if len(current().scopes) < 2:
+        raise KernelError("an expectation outside of a grid", "put it into `for … in tz.grid(…)`")
+    current().expect(c.value, text)
+
+
 def fma(a: Any, b: Any, c: Any) -> Tile:
     """a * b + c, rounded once."""
     args = arith.values("tz.fma", a, b, c)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from terrazzo.errors import KernelError
-from terrazzo.ir.ops import Carry, Index, Load, Loc, Loop, LoopVar, Op, Param, Stmt, Store
+from terrazzo.ir.ops import Carry, Expect, Index, Load, Loc, Loop, LoopVar, Op, Param, Stmt, Store
 from terrazzo.ir.types import Axis, DType, ElemType, TileType, Value, f32, i32
 
 Attr = int | float | str | bool
@@ -137,6 +137,10 @@ class Builder:
         self.use(e for e in index if isinstance(e, Value))
         self.use((value,))
         self.scopes[-1].body.append(Store(param, index, value, self.loc))
+
+    def expect(self, condition: Value, text: str) -> None:
+        self.use((condition,))
+        self.scopes[-1].body.append(Expect(condition, text, self.loc))
 
     # -- loops --------------------------------------------------------------------------------
     def enter(self, label: str) -> Scope:

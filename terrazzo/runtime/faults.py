@@ -6,7 +6,7 @@ import numpy as np
 
 from terrazzo.errors import KernelFault
 from terrazzo.ir.graph import walk
-from terrazzo.ir.ops import Kernel, Load, Loop, Store
+from terrazzo.ir.ops import Expect, Kernel, Load, Loop, Store
 from terrazzo.ir.place import mark
 from terrazzo.targets.cpu import faults
 from terrazzo.targets.cpu.compile import Compiled, prepare
@@ -22,6 +22,8 @@ def explain(code: Compiled, table: np.ndarray, fault: int, word: int, of: str = 
     if fault == faults.NONFINITE and isinstance(s, Store):
         what = f"store to `{s.param}` of a value that is not finite"
         remedy = "look for an overflow or a division by zero in what it computes, or NaN in inputs"
+    elif isinstance(s, Expect):
+        what = s.text
     elif isinstance(s, Loop):
         (v, *_) = s.vars
         last = _extent(code, kernel, v.dim, table) - 1

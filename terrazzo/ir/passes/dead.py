@@ -1,7 +1,7 @@
 """Dead: drop ops, loads, carried values and loops whose results reach no store.
 
-Stores are the only effects. A carried value that only feeds itself is dead. Non-goal: stores that a
-later one overwrites.
+Stores and expectations are the only effects. A carried value that only feeds itself is dead.
+Non-goal: stores that a later one overwrites.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from terrazzo.ir.graph import index_values, operands
-from terrazzo.ir.ops import Kernel, Loop, Stmt, Store
+from terrazzo.ir.ops import Expect, Kernel, Loop, Stmt, Store
 from terrazzo.ir.rewrite import renumber
 
 
@@ -27,6 +27,8 @@ def _mark(body: tuple[Stmt, ...], live: set[int]) -> bool:
     for s in reversed(body):
         if isinstance(s, Store):
             live.update(v.id for v in (s.value, *index_values(s)))
+        elif isinstance(s, Expect):
+            live.add(s.condition.id)
         elif not isinstance(s, Loop):
             if s.result.id in live:
                 live.update(v.id for v in operands(s))
@@ -42,13 +44,15 @@ def _mark(body: tuple[Stmt, ...], live: set[int]) -> bool:
 def _needed(s: Loop, live: set[int]) -> bool:
     if any(c.result.id in live for c in s.carries):
         return True
-    return any(isinstance(x, Store) or (isinstance(x, Loop) and _needed(x, live)) for x in s.body)
+    return any(
+        isinstance(x, (Store, Expect)) or (isinstance(x, Loop) and _needed(x, live)) for x in s.body
+    )
 
 
 def _keep(body: tuple[Stmt, ...], live: set[int]) -> tuple[Stmt, ...]:
     out: list[Stmt] = []
     for s in body:
-        if isinstance(s, Store):
+        if isinstance(s, (Store, Expect)):
             out.append(s)
         elif not isinstance(s, Loop):
             if s.result.id in live:

@@ -63,6 +63,8 @@ class NestEmitter:
             for r, x in done:
                 if r.kind == "store" and r.store is not None:
                     self.ev.memory.store(r.store)
+                elif r.expect is not None:
+                    self.ev.guards.expect(r.expect, x)
                 elif r.buf is not None:
                     self.put_scalar(r, x)
         elif roots and level.col is not None:

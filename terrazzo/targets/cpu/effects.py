@@ -10,7 +10,7 @@ from __future__ import annotations
 from math import gcd
 
 from terrazzo.ir.graph import Graph, operands, walk
-from terrazzo.ir.ops import Index, Kernel, Load, Loop, Op, Stmt, Store
+from terrazzo.ir.ops import Expect, Index, Kernel, Load, Loop, Op, Stmt, Store
 from terrazzo.ir.types import Value
 from terrazzo.targets.cpu.access import affine
 
@@ -38,7 +38,8 @@ class Effects:
         return self._end.get(id(s), self._at[id(s)])
 
     def last_use(self, v: Value) -> int:
-        """Position of the last statement that evaluates v (store, dot, loop bound or carry)."""
+        """Position of the last statement that evaluates v (store, dot, expectation, loop bound or
+        carry)."""
         return self._used.get(v.id, -1)
 
     def _count(self, body: tuple[Stmt, ...], n: int) -> int:
@@ -62,8 +63,12 @@ class Effects:
                 for v in (*(b for x in s.vars for b in (x.lo, x.hi)), *(c.init for c in s.carries)):
                     self._use(v, here)
             else:
-                now = isinstance(s, Store) or (isinstance(s, Op) and s.op in ("dot", "dot_acc"))
-                when = here if isinstance(s, Store) or now else self.last_use(s.result)
+                if isinstance(s, (Store, Expect)) or (
+                    isinstance(s, Op) and s.op in ("dot", "dot_acc")
+                ):
+                    when = here
+                else:
+                    when = self.last_use(s.result)
                 for v in operands(s):
                     self._use(v, when)
 

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from terrazzo.errors import KernelError
-from terrazzo.ir.graph import Graph, index_axes, index_values, walk
-from terrazzo.ir.ops import Kernel, Load, Loop, Op, Stmt, Store
+from terrazzo.ir.graph import Graph, index_axes, index_values, operands, walk
+from terrazzo.ir.ops import Kernel, Load, Loop, Op, Stmt
 from terrazzo.ir.place import mark
 from terrazzo.ir.types import DType, Format, Value
 from terrazzo.targets.cpu.access import unit_axis
@@ -47,8 +47,7 @@ class NestBuilder:
                     users.setdefault(c.init.id, []).append(c)
                     users.setdefault(c.next.id, []).append(c)
                 continue
-            args = s.args if isinstance(s, Op) else index_values(s)
-            for v in (*args, *((s.value,) if isinstance(s, Store) else ())):
+            for v in operands(s):
                 users.setdefault(v.id, []).append(s)
         return users
 
@@ -117,6 +116,8 @@ class NestBuilder:
     # -- nests ----------------------------------------------------------------------------------
     def shape(self, r: Root) -> tuple[tuple[str, ...], str | None]:
         """(row axes, column axis) of a root."""
+        if r.kind == "expect":
+            return (), None
         if r.kind == "reduce":
             op = self.graph.op(r.value)
             if op is None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from terrazzo.ir.graph import Graph, walk
-from terrazzo.ir.ops import Load, Loop, LoopVar, Stmt, Store
+from terrazzo.ir.ops import Expect, Load, Loop, LoopVar, Stmt, Store
 from terrazzo.ir.types import DTYPES, DType
 from terrazzo.targets.cpu import faults
 from terrazzo.targets.cpu.builder import VI, Function, W
@@ -58,6 +58,9 @@ class Guards:
         f.call("void", "report_fault", args)
         f.put("ret void")
         f.label(fine)
+
+    def expect(self, s: Expect, holds: str) -> None:
+        self.fail(self.f.op(f"xor i1 {holds}, true"), faults.EXPECTATION, s)
 
     # -- strict mode ----------------------------------------------------------------------------
     def dim_of(self, s: Load | Store, dimension: int) -> str:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from terrazzo.ir.ops import Carry, Kernel, Load, Loop, Op, Store
+from terrazzo.ir.ops import Carry, Expect, Kernel, Load, Loop, Op, Store
 from terrazzo.ir.types import Value
 
 
@@ -37,13 +37,15 @@ class Buf:
 class Root:
     """A value to be produced. store: to global memory; mat: to a buffer; reduce: a row's reduction,
     to a buffer; pack: elements of a B operand, to panels; quantize: a row buffer to a packed
-    tensor, or to the buffer `packed`; decode: a row of a packed tensor to a row buffer."""
+    tensor, or to the buffer `packed`; decode: a row of a packed tensor to a row buffer; expect: a
+    condition that must hold."""
 
-    kind: Literal["store", "mat", "reduce", "pack", "quantize", "decode"]
+    kind: Literal["store", "mat", "reduce", "pack", "quantize", "decode", "expect"]
     value: Value
     buf: Buf | None = None
     store: Store | None = None
     packed: Buf | None = None
+    expect: Expect | None = None
 
 
 @dataclass(frozen=True)
@@ -135,9 +137,7 @@ class Phase:
 
 
 def _multiplies(body: tuple[NestStmt, ...]) -> bool:
-    return any(
-        isinstance(s, Dot) or (isinstance(s, ForLoop) and _multiplies(s.body)) for s in body
-    )
+    return any(isinstance(s, Dot) or (isinstance(s, ForLoop) and _multiplies(s.body)) for s in body)
 
 
 @dataclass
@@ -156,6 +156,8 @@ def _root(r: Root) -> str:
     if r.kind == "quantize":
         to = r.store.param if r.store else r.packed.name if r.packed else ""
         return f"quantize {to} <- {r.value}"
+    if r.expect is not None:
+        return f"expect {r.value} {r.expect.text!r}"
     return f"{r.kind} {r.buf.name if r.buf else ''} <- {r.value}"
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from terrazzo.ir.graph import walk
-from terrazzo.ir.ops import Carry, Kernel, Load, Loop, Op, Stmt, Store
+from terrazzo.ir.ops import Carry, Expect, Kernel, Load, Loop, Op, Stmt, Store
 from terrazzo.ir.types import DType, Format, Value, bf16, f16, f32
 from terrazzo.targets.cpu.access import paged, unit_axis
 from terrazzo.targets.cpu.effects import stores
@@ -162,6 +162,8 @@ class Scheduler(NestBuilder):
                 ):
                     raise self.fail(f"a store of {s.value.dtype} needs tz.quantize", s)
                 self.pending.append(Root(kind, s.value, store=s))
+            elif isinstance(s, Expect):
+                self.pending.append(Root("expect", s.condition, expect=s))
             elif isinstance(s, Loop):
                 self.loop(s)
 

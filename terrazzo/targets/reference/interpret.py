@@ -22,7 +22,7 @@ import numpy as np
 
 from terrazzo.errors import ArgumentError
 from terrazzo.ir import formats
-from terrazzo.ir.ops import Kernel, Load, Loop, LoopVar, Op, Stmt, Store
+from terrazzo.ir.ops import Expect, Kernel, Load, Loop, LoopVar, Op, Stmt, Store
 from terrazzo.ir.packed import Packed
 from terrazzo.ir.types import DType, Format, Value
 from terrazzo.targets.reference import elementwise as ew
@@ -106,6 +106,9 @@ class _Frame:
                 self.values[s.result.id] = self.memory.load(s)
             elif isinstance(s, Store):
                 self.memory.store(s, self.values[s.value.id], s.value.axes)
+            elif isinstance(s, Expect):
+                if not self.array(s.condition):
+                    raise fault(s.loc, s.text)
             elif s.kind == "grid":
                 self.grid(s)
             else:
