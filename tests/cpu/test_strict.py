@@ -34,7 +34,7 @@ def checked() -> Iterator[None]:
 def recorded(kernel: Kernel, args: Mapping[str, Any]) -> None:
     recorder = Recorder("step", 2)
     recorder.add(quantize, {}, x=np.ones((1, 32), np.float32),
-                 out=Packed(tz.a8, (1, 32), np.zeros((1, 44), np.uint8)))  # fmt: skip
+                 out=Packed(formats.A8, (1, 32), np.zeros((1, 44), np.uint8)))  # fmt: skip
     recorder.add(kernel, {}, **args)
     recorder.finish().replay()
 
@@ -119,7 +119,7 @@ WRONG = [
 @pytest.mark.parametrize("case", WRONG, ids=lambda c: f"{c[0]}-{c[3]}")
 def test_indices(way: Way, case: tuple[int, str, int | None, int, str]) -> None:
     number, name, place, value, said = case
-    a = arguments() | {"WAY": number}
+    a: dict[str, Any] = arguments() | {"WAY": number}
     if number == 7:
         a["shift"] = 36
     way(accesses, a)
@@ -207,15 +207,15 @@ def test_values(way: Way, dtype: str, size: int) -> None:
 def test_packed_rows(way: Way) -> None:
     rng = np.random.default_rng(0)
     table = rng.standard_normal((32, 64), np.float32)
-    for fmt in (tz.q8_0, tz.q4_0):
-        w = Packed(fmt, table.shape, formats.encode(fmt, table))
+    for kind in ("q8_0", "q4_0"):
+        w = Packed(formats.FORMATS[kind], table.shape, formats.encode(kind, table))
         a = {"table": w, "ids": np.array([0, 31], np.int32), "out": np.zeros((2, 64), np.float32)}
         way(embedding, a)
         a["ids"][1] = 32
         said = "load of `table` is out of bounds: index 32 in dimension 0 (`vocab`)"
         assert fault(way, embedding, **a).startswith(said)
     x = table[:2].copy()
-    out = Packed(tz.a8, x.shape, np.zeros((2, 88), np.uint8))
+    out = Packed(formats.A8, x.shape, np.zeros((2, 88), np.uint8))
     way(quantize, {"x": x, "out": out})
     x[1, 63] = np.nan
     assert fault(way, quantize, x=x, out=out).startswith("store to `out` of a value that is not")
