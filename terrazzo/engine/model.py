@@ -235,8 +235,16 @@ def _sampling(given: Sampling | None, options: dict[str, float]) -> Sampling:
 
 
 def peak_rss_bytes() -> int:
-    """Peak resident memory of this process so far."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    """Peak resident memory of this process so far.
+
+    Linux's own figure comes first: that of getrusage starts with what the process that started us
+    had resident, where it forked.
+    """
+    try:
+        with open("/proc/self/status") as status:
+            return next(int(x.split()[1]) for x in status if x.startswith("VmHWM:")) * 1024
+    except (OSError, StopIteration):
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def load(model: str | os.PathLike[str], *, activations: str = "int8", threads: int | None = None,
@@ -286,6 +294,7 @@ def load(model: str | os.PathLike[str], *, activations: str = "int8", threads: i
     budget = Budget(min(PREFILL_TOKENS, context), 1, cache.pages)
     step = LlamaStep(config, weights, cache, budget, int8=activations == "int8", threads=threads)
     sampler = Sampler(step.logits, threads)
+    arena.give_back()
     t3 = time.perf_counter()
     return Model(
         str(gguf.path),

@@ -7,6 +7,7 @@ import linecache
 from collections.abc import Callable
 from functools import cached_property, lru_cache
 from typing import Any
+from weakref import WeakSet
 
 from terrazzo.errors import KernelError
 from terrazzo.ir.ops import Loc
@@ -30,7 +31,7 @@ def _module(text: str) -> dict[tuple[str, int], ast.FunctionDef]:
 
 class Source:
     """The file of one function. Lines are read at once, so that later edits of the file do no harm;
-    they are parsed when first needed."""
+    they are parsed when first needed, and again after `forget`."""
 
     def __init__(self, fn: Callable[..., Any]) -> None:
         self.name = fn.__name__
@@ -53,6 +54,7 @@ class Source:
                 f"kernel `{self.name}` is not at line {self.first} of {self.file}",
                 "the file changed after it was imported: start again",
             )
+        _parsed.add(self)
         return found
 
     @property
@@ -71,6 +73,18 @@ class Source:
         else:
             end = len(text)
         return Loc(self.file, line, col, end, text)
+
+
+_parsed: WeakSet[Source] = WeakSet()
+
+
+def forget() -> None:
+    """Lets go of what has been parsed, a megabyte for the kernels of a model: it is needed again
+    only when a kernel is specialised anew, which parses the few files concerned."""
+    for source in list(_parsed):
+        source.__dict__.pop("function", None)
+    _parsed.clear()
+    _module.cache_clear()
 
 
 def locate(error: KernelError, loc: Loc) -> KernelError:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -93,6 +92,30 @@ class _Entry:
     starts: np.ndarray | None = None
 
 
+@dataclass(frozen=True)
+class PackedStrings:
+    """Strings of UTF-8 as one block, a tenth of what they take as a list. In front of each of them
+    `text` has a zero byte; string i is text[bounds[i] : bounds[i + 1] - 1]."""
+
+    text: bytes
+    bounds: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.bounds) - 1
+
+    def __getitem__(self, index: int) -> str:
+        """Raises UnicodeDecodeError if the string is not UTF-8, as `all` does."""
+        return self.text[self.bounds[index] : self.bounds[index + 1] - 1].decode()
+
+    def all(self) -> list[str]:
+        """All strings at once, split at the zeros. One by one (a string holds a zero byte itself)
+        it takes five times as long."""
+        strings = self.text.decode().split("\0")[1:]
+        if len(strings) != len(self):
+            strings = [self[i] for i in range(len(self))]
+        return strings
+
+
 class Metadata(Mapping[str, Value]):
     """The file's metadata. Numbers arrive as bool, int, float; strings as str; arrays of numbers as
     NumPy arrays, of strings as list[str]. Reading a key may raise ModelFileError (say, for invalid
@@ -150,11 +173,7 @@ class Metadata(Mapping[str, Value]):
     def __getitem__(self, key: str) -> Value:
         entry = self._entries[key]
         if entry.type == _STRING:
-            return (
-                self._string(key, entry)
-                if entry.starts is None
-                else self._strings(key, entry.starts)
-            )
+            return self._string(key, entry) if entry.starts is None else self._strings(key)
         dtype = _SCALARS[entry.type][1]
         end = entry.start + dtype.itemsize * (1 if entry.count is None else entry.count)
         array = np.frombuffer(self._data[entry.start : end].tobytes(), dtype)
@@ -171,25 +190,29 @@ class Metadata(Mapping[str, Value]):
         end = start + _u64(self._data.data, entry.start)[0]
         return decode(self._data, start, end, self.path, f"metadata key {key!r}")
 
-    def _strings(self, key: str, starts: np.ndarray) -> list[str]:
-        """All strings at once: the lengths between them cut down to one zero byte, at which the
-        decoded text is split. One by one (a string holds a zero byte) it takes five times as
-        long."""
+    def packed_strings(self, key: str) -> PackedStrings:
+        """The array of strings at `key` in one block; raises ModelFileError if there is none."""
+        if key not in self._entries:
+            raise ModelFileError(f"{self.path}: metadata key {key!r} is missing")
+        starts = self._entries[key].starts
+        if starts is None:
+            raise ModelFileError(f"{self.path}: metadata key {key!r} must be an array of strings")
         blob = self._data[starts[0] - 8 : starts[-1] - 8]
         inner = starts[:-1] - starts[0] + 8
         keep = np.ones(blob.size, np.bool_)
-        for back in range(2, 9):
+        for back in range(2, 9):  # of each length one byte stays, as the zero
             keep[inner - back] = False
         marked = blob.copy()
         marked[inner - 1] = 0
+        text = marked[keep].tobytes()
+        bounds = starts - starts[0] + 8 - 7 * np.arange(1, starts.size + 1)
+        return PackedStrings(text, bounds.astype(np.min_scalar_type(len(text) + 1)))
+
+    def _strings(self, key: str) -> list[str]:
         try:
-            strings = marked[keep].tobytes().decode().split("\0")[1:]
-            if len(strings) != inner.size:
-                bounds = (starts - starts[0] + 8).tolist()
-                strings = [blob[a : b - 8].tobytes().decode() for a, b in pairwise(bounds)]
+            return self.packed_strings(key).all()
         except UnicodeDecodeError:
             raise ModelFileError(f"{self.path}: metadata key {key!r} holds invalid UTF-8") from None
-        return strings
 
     def length(self, key: str) -> int | None:
         """Element count of the array at `key` without decoding it; None if there is no such

@@ -19,7 +19,7 @@ _REST = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 
 
 @dataclass(frozen=True)
-class _Rule:
+class Rule:
     """`pattern`: words are its matches (None: GPT-2's own, which `tokenizers` has built in).
     `digits`: cut digits apart first. `whole_words`: a word that is a token stays whole, whatever
     its merges say. `add_bos`: prompts begin with BOS unless the file says otherwise."""
@@ -30,19 +30,19 @@ class _Rule:
     add_bos: bool = False
 
 
-_RULES: dict[str, _Rule] = {
-    "gpt-2": _Rule(),
-    "smollm": _Rule(digits=True),
-    "llama-bpe": _Rule(
+_RULES: dict[str, Rule] = {
+    "gpt-2": Rule(),
+    "smollm": Rule(digits=True),
+    "llama-bpe": Rule(
         _CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}" + _REST,
         whole_words=True,
         add_bos=True,
     ),
-    "qwen2": _Rule(_CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}" + _REST),
+    "qwen2": Rule(_CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}" + _REST),
 }
 
 
-def rule(name: str, path: str) -> _Rule:
+def rule(name: str, path: str) -> Rule:
     """The rule called `name`; raises ModelFileError naming those we have. `path` is for its
     message."""
     try:
@@ -53,7 +53,7 @@ def rule(name: str, path: str) -> _Rule:
         ) from None
 
 
-def build(rule: _Rule) -> pre.PreTokenizer:
+def build(rule: Rule) -> pre.PreTokenizer:
     """The `tokenizers` object for `rule`: cuts words, and spells their bytes as GPT-2's
     characters."""
     if rule.pattern is not None:

@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import codecs
 import gc
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from enum import IntEnum
 from functools import cached_property
 from itertools import repeat
+from typing import Any
 
 import numpy as np
 from tokenizers import Tokenizer as Merger
@@ -45,18 +47,8 @@ _END_TEXTS = (
     "<end_of_turn>",
 )  # fmt: skip
 _SPECIAL = frozenset((int(TokenType.CONTROL), int(TokenType.UNKNOWN)))  # plain ints: compared often
+_TOKENS = "tokenizer.ggml.tokens"
 _BYTES_OF = {char: bytes([byte]) for byte, char in enumerate(pretokenizer.byte_characters())}
-
-
-class Texts:
-    """Strings side by side in one piece of memory (as objects they take ten times as much): their
-    UTF-8, and where in it each ends."""
-
-    def __init__(self, utf8: bytes, ends: np.ndarray) -> None:
-        self._utf8, self._ends = utf8, ends
-
-    def __getitem__(self, n: int) -> str:
-        return self._utf8[int(self._ends[n - 1]) if n else 0 : int(self._ends[n])].decode()
 
 
 class Tokenizer:
@@ -68,22 +60,21 @@ class Tokenizer:
         if model != "gpt2":
             raise ModelFileError(f"{meta.path}: tokenizer {model!r} is not supported (gpt2 is)")
         rule = pretokenizer.rule(meta.text("tokenizer.ggml.pre"), meta.path)
-        self._merger = Merger(models.BPE())
-        text, ends, end_ids, missing = _vocabulary(meta, rule.whole_words, self._merger)
-        # Python gives memory back a megabyte at a time: what stays must not lie among what went.
-        self._texts, end_ids = Texts(text, ends.copy()), end_ids.copy().tolist()
-        self.vocab_size, self._bytes_missing = len(ends), missing > 0
-        self._merger.pre_tokenizer = pretokenizer.build(rule)
+        self._tokens = meta.packed_strings(_TOKENS)
+        self.vocab_size = len(self._tokens)
+        self._merger = _merger(meta, rule)
+        byte_ids = (self._merger.token_to_id(char) or 0 for char in _BYTES_OF)
+        self._bytes_missing = max(byte_ids) >= self.vocab_size
         self.bos_id = self._special_id(meta, "bos")
         self.add_bos = meta.flag("tokenizer.ggml.add_bos_token", rule.add_bos)
         if self.add_bos and self.bos_id is None:
             raise ModelFileError(f"{meta.path}: add_bos_token is set, but bos_token_id is missing")
         ends = [self._special_id(meta, role) for role in ("eos", "eot", "eom")]
-        self.eos_ids: frozenset[int] = frozenset(
-            end for end in (*ends, *end_ids) if end is not None
-        )
-        self._types = _types(meta, self.vocab_size)
-        self._types[end_ids] = TokenType.CONTROL
+        named = [id for text in _END_TEXTS if (id := self._merger.token_to_id(text)) is not None]
+        self.eos_ids: frozenset[int] = frozenset(end for end in ends if end is not None) | {*named}
+        types = _types(meta, self.vocab_size)
+        types[named] = TokenType.CONTROL
+        self._types = types.tobytes()
         self._pieces: dict[int, bytes] = {}
 
     @classmethod
@@ -136,16 +127,16 @@ class Tokenizer:
     def _spell(self, id: int) -> bytes:
         if not 0 <= id < self.vocab_size:
             raise OptionError(f"token id {id:,} is outside of 0 to {self.vocab_size - 1:,}")
-        text, kind = self._texts[id], self._types[id]
+        text, kind = self._tokens[id], self._types[id]
         if kind == TokenType.UNUSED:
             return b""
-        if int(kind) in _SPECIAL or kind == TokenType.USER_DEFINED:
+        if kind in _SPECIAL or kind == TokenType.USER_DEFINED:
             return text.encode()
         return b"".join(_BYTES_OF.get(c) or c.encode() for c in text)
 
     def is_special(self, id: int) -> bool:
         """Whether `id` is a control token (or the unknown token), which is no part of the text."""
-        return int(self._types[id]) in _SPECIAL
+        return self._types[id] in _SPECIAL
 
     @cached_property
     def special_texts(self) -> list[str]:
@@ -175,9 +166,9 @@ class Tokenizer:
     @cached_property
     def _wholes(self) -> list[tuple[str, int, bool]]:
         """Tokens found in text as a whole, longest first: text, id, whether only if `special`."""
-        kinds = [*_SPECIAL, int(TokenType.USER_DEFINED)]
-        ids = np.flatnonzero(np.isin(self._types, kinds)).tolist()
-        found = [(text, i, self.is_special(i)) for i in ids if (text := self._texts[i])]
+        types = np.frombuffer(self._types, np.uint8)
+        ids = np.flatnonzero(np.isin(types, [*_SPECIAL, TokenType.USER_DEFINED])).tolist()
+        found = [(self._tokens[i], i, self.is_special(i)) for i in ids if self._tokens[i]]
         return sorted(found, key=lambda whole: -len(whole[0].encode()))
 
     def _partition(self, text: str, special: bool) -> list[str | int]:
@@ -241,41 +232,63 @@ def _strings(meta: Metadata, key: str) -> list[str]:
 
 
 def _types(meta: Metadata, size: int) -> np.ndarray:
-    """The tokens' TokenType values, i8 (others count as normal); all normal if the file says
+    """The tokens' TokenType values, u8 (0 for a number that is none); all normal if the file says
     nothing."""
     key = "tokenizer.ggml.token_type"
     if key not in meta:
-        return np.full(size, TokenType.NORMAL, np.int8)
+        return np.full(size, TokenType.NORMAL, np.uint8)
     types = meta[key]
     if not isinstance(types, np.ndarray) or types.dtype.kind not in "iu":
         raise ModelFileError(f"{meta.path}: metadata key {key!r} must be an array of integers")
     if types.size != size:
         raise ModelFileError(f"{meta.path}: {key} has {types.size:,} entries for {size:,} tokens")
-    return np.where((types >= 0) & (types < 128), types, TokenType.NORMAL).astype(np.int8)
+    return np.where((types > 0) & (types <= max(TokenType)), types, 0).astype(np.uint8)
 
 
-def _vocabulary(
-    meta: Metadata, whole_words: bool, merger: Merger
-) -> tuple[bytes, np.ndarray, np.ndarray, int]:
-    """Gives `merger` its vocabulary and merges. Returns the tokens (see Texts), the ids of those
-    that end a text by their name, and how many bytes have no token of their own."""
+@contextmanager
+def _no_collections() -> Iterator[None]:
+    """Python's collector paused: 200,000 small objects, none of them garbage, would only cost."""
     collecting = gc.isenabled()
-    gc.disable()  # 200,000 small objects, none of them garbage: collections would only cost
+    gc.disable()
     try:
-        tokens = _strings(meta, "tokenizer.ggml.tokens")
-        ids = dict(zip(tokens, range(len(tokens)), strict=True))
-        end_ids = np.array([ids[text] for text in _END_TEXTS if text in ids], np.int64)
-        # Some vocabularies lack bytes. The library would drop such a byte before merging, and
-        # join its neighbours; llama.cpp drops it afterwards. So it gets an id until then.
-        missing = {
-            char: len(tokens) + byte[0] for char, byte in _BYTES_OF.items() if char not in ids
-        }
-        merger.model = _bpe(meta, ids | missing, whole_words)
-        sizes = np.fromiter(map(len, map(str.encode, tokens)), np.int64, len(tokens))
-        return "".join(tokens).encode(), np.cumsum(sizes).astype(np.uint32), end_ids, len(missing)
+        yield
     finally:
         if collecting:
             gc.enable()
+
+
+def _merger(meta: Metadata, rule: pretokenizer.Rule) -> Merger:
+    """The library's tokenizer for the file's vocabulary. Nothing of what it is made from outlives
+    the call, nor does any other Python object made meanwhile: it would hold on to the megabyte of
+    memory it is in."""
+    with _no_collections():
+        tokens = _strings(meta, _TOKENS)
+        ids = dict(zip(tokens, range(len(tokens)), strict=True))
+        # Some vocabularies lack bytes. The library would drop such a byte before merging, and
+        # join its neighbours; llama.cpp drops it afterwards. So it gets an id until then.
+        for char, byte in _BYTES_OF.items():
+            ids.setdefault(char, len(tokens) + byte[0])
+        merger = Merger(_bpe(meta, ids, rule.whole_words))
+    merger.pre_tokenizer = pretokenizer.build(rule)
+    return merger
+
+
+class _Pairs(Sequence):
+    """`parts` as a sequence of pairs that are made one by one, when the library reads them: 50,000
+    tuples at once would be memory, and Python would keep 2,000 of them for later."""
+
+    def __init__(self, parts: list[str]) -> None:
+        self._parts = parts
+
+    def __len__(self) -> int:
+        return len(self._parts) // 2
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._parts[2 * index], self._parts[2 * index + 1]
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        part = iter(self._parts)
+        return zip(part, part, strict=True)
 
 
 def _bpe(meta: Metadata, vocab: dict[str, int], whole_words: bool) -> models.BPE:
@@ -284,10 +297,9 @@ def _bpe(meta: Metadata, vocab: dict[str, int], whole_words: bool) -> models.BPE
     merges = _strings(meta, key)
     if not set(map(str.count, merges, repeat(" "))) <= {1}:
         raise ModelFileError(f"{meta.path}: {key} holds a merge that is not two tokens")
-    parts = " ".join(merges).split(" ") if merges else []
-    pairs = list(zip(parts[::2], parts[1::2], strict=True))
+    pairs = _Pairs(" ".join(merges).split(" ") if merges else [])
     try:
-        return models.BPE(vocab, pairs, ignore_merges=whole_words)
+        return models.BPE(vocab, pairs, ignore_merges=whole_words)  # type: ignore[arg-type]
     except Exception as error:  # it checks each merge, and raises no narrower class
         raise ModelFileError(
             f"{meta.path}: {key} holds what is not two tokens joining to a third"

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from terrazzo.errors import MemoryShortage
+from terrazzo.lang import source
 from terrazzo.runtime import cgroups
 from terrazzo.targets.cpu.pool import private_memory
 
@@ -172,8 +173,10 @@ def check_memory(needed: int, what: str) -> None:
 
 
 def give_back() -> None:
-    """Return freed heap memory to the system, where the C library can (glibc): what building a
-    tokenizer or compiling took for a moment shall not count against the model for good."""
+    """Let go of the kernels' parsed sources, and return freed heap memory to the system where the C
+    library can (glibc): what building a tokenizer or compiling took for a moment shall not count
+    against the model for good."""
+    source.forget()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(ctypes.c_size_t(0))
