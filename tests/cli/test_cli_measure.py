@@ -31,7 +31,7 @@ def test_bench(run: Run, model_path: Path) -> None:
     assert said["barriers_per_token"] == 0  # one thread waits for nobody
     assert said["first_token_prompt_tokens"] == 19
     assert said["compile_cached_s"] < said["compile_s"]
-    assert said["imports_rss_bytes"] < said["peak_rss_bytes"]
+    assert 0 < said["imports_rss_bytes"] <= said["peak_rss_bytes"]  # of a process with a past
     # 30 layers of 3 heads of 64, keys and values in f16, for 25 tokens
     assert said["kv_bytes"] == 25 * 30 * 3 * 64 * 2 * 2
     kernels = {k["name"]: k for k in said["kernels"]}
