@@ -197,13 +197,16 @@ class Recording:
 
         `other` has as many threads; it may have a follower of its own.
         """
-        if other is None or self._program is None:
-            self._finished().follow(None)
+        mine = self._finished()
+        if other is self._next:
+            return
+        if other is None:
+            mine.follow(None)
         elif other.threads != self.threads:
             raise ValueError(f"{other.name} has {other.threads} threads, not {self.threads}")
         else:
             self._pool.prepare(other._finished(), other.threads)
-            self._program.follow(other._program)
+            mine.follow(other._program)
         self._next = other
 
     def _finished(self) -> cpu_pool.Program:
@@ -232,8 +235,8 @@ class Recording:
             self._report(status)
 
     def _run(self, threads: int | None) -> int:
-        self._prepare(threads)
-        return self._launch()
+        threads = self._prepare(threads)
+        return self._pool.run(self._finished(), threads)
 
     def _prepare(self, threads: int | None) -> int:
         """Makes the pool ready for this recording and what follows; returns the thread count."""

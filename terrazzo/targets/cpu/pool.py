@@ -187,7 +187,10 @@ class Pool:
         OptionError for a thread count outside 1 .. MAX_THREADS.
         """
         self.prepare(program, threads)
-        return program.launch()
+        status = program.launch()
+        if status < 0:  # closed meanwhile, by another thread at exit
+            raise RuntimeError("the worker pool is closed")
+        return status
 
     def prepare(self, program: Program, threads: int) -> None:
         """What `run` does before it can call `program.launch()`; that then returns -1 if the
