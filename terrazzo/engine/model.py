@@ -25,7 +25,7 @@ from terrazzo.models.tokenizer import Tokenizer
 from terrazzo.runtime import arena
 from terrazzo.runtime import threads as thread_count
 
-PREFILL_TOKENS = 512
+PREFILL_TOKENS = 256  # 512 are 2 % faster and keep 2 MiB more of intermediate results
 Progress = Callable[[str, int, int], None]
 
 

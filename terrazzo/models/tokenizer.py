@@ -1,32 +1,25 @@
 """Text to token ids and back, from a model file's own vocabulary, merges and pre-tokeniser name.
 
-Ids are those of llama.cpp's tokeniser on the same file (the tests' oracle). `tokenizers` does the
-merging; what llama.cpp does around it is done here: which tokens are found in text as a whole, and
-the bytes a token stands for.
-
-Building takes about 0.1 s for 49,152 tokens, half of what `tokenizers` needs to read its own JSON
-form of the same, so nothing is cached.
+Ids are those of llama.cpp's tokeniser on the same file (the tests' oracle). `tokenizers` cuts text
+into words, `merges` joins their characters; what llama.cpp does around it is done here: which
+tokens are found in text as a whole, and the bytes a token stands for.
 """
 
 from __future__ import annotations
 
 import codecs
-import gc
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from enum import IntEnum
 from functools import cached_property
-from itertools import repeat
-from typing import Any
 
 import numpy as np
-from tokenizers import Tokenizer as Merger
-from tokenizers import models
 
 from terrazzo.errors import ModelFileError, OptionError
 from terrazzo.models import pretokenizer
 from terrazzo.models.gguf import GGUF
+from terrazzo.models.merges import Merges
 from terrazzo.models.metadata import Metadata
+from terrazzo.models.vocabulary import BYTES_OF, TOKENS, WholeWords, read
 
 
 class TokenType(IntEnum):
@@ -41,14 +34,7 @@ class TokenType(IntEnum):
     BYTE = 6
 
 
-# Tokens that end a turn or a document, whatever the metadata says: some files name one of several.
-_END_TEXTS = (
-    "<|im_end|>", "<|endoftext|>", "<|end_of_text|>", "<|eot_id|>", "<|eom_id|>", "<|end|>",
-    "<end_of_turn>",
-)  # fmt: skip
 _SPECIAL = frozenset((int(TokenType.CONTROL), int(TokenType.UNKNOWN)))  # plain ints: compared often
-_TOKENS = "tokenizer.ggml.tokens"
-_BYTES_OF = {char: bytes([byte]) for byte, char in enumerate(pretokenizer.byte_characters())}
 
 
 class Tokenizer:
@@ -60,17 +46,20 @@ class Tokenizer:
         if model != "gpt2":
             raise ModelFileError(f"{meta.path}: tokenizer {model!r} is not supported (gpt2 is)")
         rule = pretokenizer.rule(meta.text("tokenizer.ggml.pre"), meta.path)
-        self._tokens = meta.packed_strings(_TOKENS)
+        self._tokens = meta.packed_strings(TOKENS)
         self.vocab_size = len(self._tokens)
-        self._merger = _merger(meta, rule)
-        byte_ids = (self._merger.token_to_id(char) or 0 for char in _BYTES_OF)
-        self._bytes_missing = max(byte_ids) >= self.vocab_size
+        self._cut_words = pretokenizer.build(rule).pre_tokenize_str
+        found = read(meta, rule.whole_words)
+        self._character_ids = {chr(code): id for code, id in found.characters.tolist()}
+        self._bytes_missing = bool(max(self._character_ids.values()) >= self.vocab_size)
+        self._merges = Merges(found.merges)
+        self._whole_words = None if found.words is None else WholeWords(self._tokens, found.words)
+        named = found.ends.tolist()
         self.bos_id = self._special_id(meta, "bos")
         self.add_bos = meta.flag("tokenizer.ggml.add_bos_token", rule.add_bos)
         if self.add_bos and self.bos_id is None:
             raise ModelFileError(f"{meta.path}: add_bos_token is set, but bos_token_id is missing")
         ends = [self._special_id(meta, role) for role in ("eos", "eot", "eom")]
-        named = [id for text in _END_TEXTS if (id := self._merger.token_to_id(text)) is not None]
         self.eos_ids: frozenset[int] = frozenset(end for end in ends if end is not None) | {*named}
         types = _types(meta, self.vocab_size)
         types[named] = TokenType.CONTROL
@@ -108,8 +97,15 @@ class Tokenizer:
             if guard:
                 part = part.replace(guard, "")
             if part:
-                ids += self._merger.encode(part, add_special_tokens=False).ids
+                for word, _ in self._cut_words(part):
+                    ids += self._merge(word)
         return [i for i in ids if i < self.vocab_size] if self._bytes_missing else ids
+
+    def _merge(self, word: str) -> Sequence[int]:
+        """The ids of a word, which is spelled as bytes' characters."""
+        if self._whole_words and (id := self._whole_words.get(word)) is not None:
+            return (id,)
+        return self._merges(tuple(map(self._character_ids.__getitem__, word)))
 
     def decode(self, ids: Iterable[int], skip_special: bool = True) -> str:
         """The text of `ids`; control tokens are left out unless `skip_special` is False. Bytes that
@@ -132,7 +128,7 @@ class Tokenizer:
             return b""
         if kind in _SPECIAL or kind == TokenType.USER_DEFINED:
             return text.encode()
-        return b"".join(_BYTES_OF.get(c) or c.encode() for c in text)
+        return b"".join(BYTES_OF.get(c) or c.encode() for c in text)
 
     def is_special(self, id: int) -> bool:
         """Whether `id` is a control token (or the unknown token), which is no part of the text."""
@@ -222,15 +218,6 @@ def _valid(text: str) -> str:
     return text
 
 
-def _strings(meta: Metadata, key: str) -> list[str]:
-    if key not in meta:
-        raise ModelFileError(f"{meta.path}: metadata key {key!r} is missing")
-    value = meta[key]
-    if not isinstance(value, list):
-        raise ModelFileError(f"{meta.path}: metadata key {key!r} must be an array of strings")
-    return value
-
-
 def _types(meta: Metadata, size: int) -> np.ndarray:
     """The tokens' TokenType values, u8 (0 for a number that is none); all normal if the file says
     nothing."""
@@ -243,65 +230,3 @@ def _types(meta: Metadata, size: int) -> np.ndarray:
     if types.size != size:
         raise ModelFileError(f"{meta.path}: {key} has {types.size:,} entries for {size:,} tokens")
     return np.where((types > 0) & (types <= max(TokenType)), types, 0).astype(np.uint8)
-
-
-@contextmanager
-def _no_collections() -> Iterator[None]:
-    """Python's collector paused: 200,000 small objects, none of them garbage, would only cost."""
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collecting:
-            gc.enable()
-
-
-def _merger(meta: Metadata, rule: pretokenizer.Rule) -> Merger:
-    """The library's tokenizer for the file's vocabulary. Nothing of what it is made from outlives
-    the call, nor does any other Python object made meanwhile: it would hold on to the megabyte of
-    memory it is in."""
-    with _no_collections():
-        tokens = _strings(meta, _TOKENS)
-        ids = dict(zip(tokens, range(len(tokens)), strict=True))
-        # Some vocabularies lack bytes. The library would drop such a byte before merging, and
-        # join its neighbours; llama.cpp drops it afterwards. So it gets an id until then.
-        for char, byte in _BYTES_OF.items():
-            ids.setdefault(char, len(tokens) + byte[0])
-        merger = Merger(_bpe(meta, ids, rule.whole_words))
-    merger.pre_tokenizer = pretokenizer.build(rule)
-    return merger
-
-
-class _Pairs(Sequence):
-    """`parts` as a sequence of pairs that are made one by one, when the library reads them: 50,000
-    tuples at once would be memory, and Python would keep 2,000 of them for later."""
-
-    def __init__(self, parts: list[str]) -> None:
-        self._parts = parts
-
-    def __len__(self) -> int:
-        return len(self._parts) // 2
-
-    def __getitem__(self, index: Any) -> Any:
-        return self._parts[2 * index], self._parts[2 * index + 1]
-
-    def __iter__(self) -> Iterator[tuple[str, str]]:
-        part = iter(self._parts)
-        return zip(part, part, strict=True)
-
-
-def _bpe(meta: Metadata, vocab: dict[str, int], whole_words: bool) -> models.BPE:
-    """The merging model; each of the file's merges is "left right"."""
-    key = "tokenizer.ggml.merges"
-    merges = _strings(meta, key)
-    if not set(map(str.count, merges, repeat(" "))) <= {1}:
-        raise ModelFileError(f"{meta.path}: {key} holds a merge that is not two tokens")
-    pairs = _Pairs(" ".join(merges).split(" ") if merges else [])
-    try:
-        return models.BPE(vocab, pairs, ignore_merges=whole_words)  # type: ignore[arg-type]
-    except Exception as error:  # it checks each merge, and raises no narrower class
-        raise ModelFileError(
-            f"{meta.path}: {key} holds what is not two tokens joining to a third"
-            f" ({' '.join(str(error).split())})"
-        ) from None

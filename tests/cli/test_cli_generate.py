@@ -132,6 +132,4 @@ def test_ctrl_c_while_it_starts(
     # Before our first line runs, the interpreter's own handling applies.
     assert code == 130 or (after_s < 0.5 and code in (1, -signal.SIGINT))
     assert code != 130 or err == b""
-    assert not [
-        p for p in tmp_path.rglob("*") if p.is_file() and p.suffix not in (".o", ".bin")
-    ]
+    assert not [p for p in tmp_path.rglob("*") if p.is_file() and p.suffix not in (".o", ".bin")]
