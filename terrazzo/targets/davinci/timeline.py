@@ -33,7 +33,7 @@ class Span:
 
 @dataclass(frozen=True)
 class Arrow:
-    """A flag raised by one instruction and waited for by another, for the timeline's flow arrows."""
+    """A flag raised by one instruction and waited for by another: a timeline's flow arrows."""
 
     kind: CoreKind
     core: int
@@ -46,9 +46,9 @@ class Arrow:
 
 @dataclass(frozen=True)
 class PipeUse:
-    """A pipe over all cores of a kind: `busy` is the mean over the cores that take part, of the time
-    some instruction is between issue and completion; `waits`: mean cycles it stood idle, by the
-    pipe it waited for."""
+    """A pipe over all cores of a kind: `busy` is the mean over the cores that take part, of the
+    time some instruction is between issue and completion; `waits`: mean cycles it stood idle, by
+    the pipe it waited for."""
 
     kind: CoreKind
     pipe: Pipe
