@@ -26,7 +26,7 @@ from terrazzo.errors import (
 from terrazzo.ir.types import f16, f32, i32
 from terrazzo.targets.ascend import pyacl
 from terrazzo.targets.ascend.arguments import Parameter
-from terrazzo.targets.ascend.device import Device
+from terrazzo.targets.ascend.device import Device, Survey, survey
 from terrazzo.targets.ascend.launch import Binary, Loaded
 
 N = 100
@@ -428,6 +428,24 @@ def test_cann_that_is_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
         Device()
     old.rt.binary_load_from_data = None
     assert pyacl.load() is old
+
+
+def test_survey_takes_nothing_and_never_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = Driver()
+    assert survey(driver) == Survey(8, "Ascend910B2", "")
+    assert driver.names() == ["init", "get_device_count"]
+    assert survey(Driver(count=0)) == Survey(0, "", "CANN finds none")
+    broken = Driver()
+    broken.fail = {"get_device_count": 507899}
+    assert "507899" in survey(broken).why
+
+    class Odd(Driver):
+        def get_device_count(self) -> tuple[int, int]:
+            raise SystemError("broken")
+
+    assert survey(Odd()).why == "SystemError: broken"
+    monkeypatch.setitem(sys.modules, "acl", None)
+    assert survey().count == 0 and "acl" in survey().why
 
 
 def test_no_library_for_the_signal_address() -> None:

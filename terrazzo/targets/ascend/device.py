@@ -8,6 +8,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
@@ -36,6 +37,32 @@ def _initialise(acl: Acl) -> None:
         elif code != pyacl.REPEAT_INITIALIZE:
             raise pyacl.unavailable(acl, "acl.init", code)
         _initialised.add(acl)
+
+
+@dataclass(frozen=True)
+class Survey:
+    """How many NPUs there are and what they call themselves; `why` if there is none."""
+
+    count: int
+    soc: str
+    why: str
+
+
+def survey(acl: Acl | None = None) -> Survey:
+    """What is there, without taking any of it: no device is chosen, no memory. Never raises."""
+    try:
+        acl = pyacl.load() if acl is None else acl
+        _initialise(acl)
+        count, code = acl.rt.get_device_count()
+        if code:
+            raise pyacl.unavailable(acl, "acl.rt.get_device_count", code)
+        if not count:
+            return Survey(0, "", "CANN finds none")
+        return Survey(count, acl.get_soc_name() or "of unknown kind", "")
+    except TerrazzoError as e:
+        return Survey(0, "", e.what.removeprefix(pyacl.NONE))
+    except Exception as e:  # a broken installation of somebody else's: to be told, not to end in
+        return Survey(0, "", f"{type(e).__name__}: {e}")
 
 
 class Device:

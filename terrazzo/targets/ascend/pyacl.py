@@ -24,6 +24,7 @@ LOAD_MAGIC = 2  # an option of binary_load_from_data: which cores the code is fo
 # Magic numbers by a binary's kind. Code for both kinds of cores says so itself.
 MAGIC = {"aic": 0x43554245, "aiv": 0x41415246}
 
+NONE = "no Ascend NPU can be used: "
 INSTALL = (
     "install the NPU's driver, firmware and CANN (the toolkit and its `acl` module), run"
     " `source /usr/local/Ascend/ascend-toolkit/set_env.sh` and check with `npu-smi info`"
@@ -89,7 +90,7 @@ def load() -> Acl:
     try:
         acl: Any = importlib.import_module("acl")
     except ImportError as e:
-        raise DeviceUnavailable(f"no Ascend NPU can be used: {e}", INSTALL) from None
+        raise DeviceUnavailable(f"{NONE}{e}", INSTALL) from None
     parts = ("acl", acl, Acl), ("acl.rt", getattr(acl, "rt", None), Runtime)
     for prefix, part, protocol in parts:
         for name in vars(protocol):
@@ -106,7 +107,7 @@ def _library() -> ctypes.CDLL:
     try:
         return ctypes.CDLL("libascendcl.so")
     except OSError as e:
-        raise DeviceUnavailable(f"no Ascend NPU can be used: {e}", INSTALL) from None
+        raise DeviceUnavailable(f"{NONE}{e}", INSTALL) from None
 
 
 def sync_address() -> tuple[int, int]:
@@ -125,7 +126,7 @@ def sync_address() -> tuple[int, int]:
 
 def unavailable(acl: Acl, call: str, code: int) -> DeviceUnavailable:
     """The error for a call that fails where there is no NPU, or no driver for it."""
-    return DeviceUnavailable(f"no Ascend NPU can be used: {failure(acl, call, code).what}", INSTALL)
+    return DeviceUnavailable(f"{NONE}{failure(acl, call, code).what}", INSTALL)
 
 
 def failure(
