@@ -4,6 +4,7 @@ ACL's own words; nothing left behind."""
 from __future__ import annotations
 
 import logging
+import re
 import struct
 import subprocess
 import sys
@@ -451,3 +452,23 @@ def test_survey_takes_nothing_and_never_raises(monkeypatch: pytest.MonkeyPatch) 
 def test_no_library_for_the_signal_address() -> None:
     with pytest.raises(DeviceUnavailable, match=r"libascendcl\.so"):
         pyacl.sync_address()
+
+
+def test_the_documented_launch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """docs/ascend.md: its Python block runs, with the stand-in for `acl`."""
+    document = Path(__file__).parents[2] / "docs" / "ascend.md"
+    (block,) = re.findall(r"^```python\n(.*?)^```", document.read_text(), re.MULTILINE | re.DOTALL)
+    (tmp_path / "add.o").write_bytes(ADD.code)
+    driver = Driver()
+    driver.kernel = add
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "acl", driver)
+    exec(compile(block, str(document), "exec"), {})
+    assert driver.code == [ADD.code] and not driver.live
+
+
+def test_documented_codes_are_the_known_ones() -> None:
+    document = Path(__file__).parents[2] / "docs" / "ascend.md"
+    table = re.findall(r"^\| ((?:\d{6}(?:, )?)+) \|", document.read_text(), re.MULTILINE)
+    codes = {int(c) for row in table for c in row.split(", ")}
+    assert codes <= {*pyacl.MEANING, pyacl.OUT_OF_MEMORY, 507899} and len(codes) == 7
