@@ -112,7 +112,7 @@ class Device:
             with suppress(TerrazzoError):
                 self.close()
             raise
-        atexit.register(_close_quietly, weakref.ref(self))
+        atexit.register(self._close_quietly)
 
     def _known(self, name: str) -> chips.Chip:
         try:
@@ -180,8 +180,16 @@ class Device:
             if code:
                 failures.append(pyacl.failure(self.acl, "acl.rt.reset_device", code))
         self._closed = True
+        atexit.unregister(self._close_quietly)
         if failures:
             raise failures[0]
+
+    def _close_quietly(self) -> None:
+        """At the end of the process, when nobody can handle an error any more."""
+        try:
+            self.close()
+        except TerrazzoError as e:
+            _log.warning("closing NPU %d: %s", self.index, e)
 
     def __enter__(self) -> Device:
         return self
@@ -263,12 +271,3 @@ class Device:
         out = np.empty(tensor.shape, tensor.dtype)
         self.download(out, tensor.address)
         return out
-
-
-def _close_quietly(device: weakref.ref[Device]) -> None:
-    """At the end of the process, when nobody can handle an error any more."""
-    if (d := device()) is not None:
-        try:
-            d.close()
-        except TerrazzoError as e:
-            _log.warning("closing NPU %d: %s", d.index, e)

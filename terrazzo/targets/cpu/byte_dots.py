@@ -1,7 +1,7 @@
 """Products of bytes, i8 with i8 or u8 with i8, in terms of the f32 micro-kernels.
 
 `dot(a, b): i32` becomes `cast(dot(cast(a), cast(b)))`. That is exact while no sum within one block
-of the contracted axis passes 2^24: 1,024 products of two i8, 512 of a u8 and an i8. Sums over
+of the contracted axis passes 2^24: 1,024 products of two i8, 514 of a u8 and an i8. Sums over
 blocks stay i32. Goal: right results at the speed of f32; a non-goal is the speed that VNNI allows.
 """
 
