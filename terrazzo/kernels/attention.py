@@ -28,16 +28,6 @@ HIDDEN = (
 ON_CUBE = tz.by_target(False, ascend=True, davinci=True)
 
 
-def scaled(q: Any, by: Any, narrow: bool) -> tuple[Any, Any]:
-    """(queries as the first product takes them, what its result is still to be multiplied by)."""
-    return (q, by) if narrow else (q.to(tz.f32) * by, 1.0)
-
-
-def times(a: Any, b: Any, narrow: bool) -> Any:
-    """a @ b in f32, with both in the type of b, which comes from memory, or in f32."""
-    return a.to(b.dtype) @ b if narrow else a.to(tz.f32) @ b.to(tz.f32)
-
-
 def merged(top: Any, total: Any, acc: Any, m: Any, p: Any, o: Any, axis: Any) -> Any:
     """(top, total, acc) with a block of maximum m, weights p and weighted values o merged in."""
     new = tz.maximum(top, m)
@@ -99,15 +89,19 @@ def flash_attention(
 ):
     """out = softmax(scale · q kᵀ) v, causal, on plain tensors; query i sees keys 0 .. i + t - s."""
     for h, i in tz.grid(heads, s, step=(None, BQ)):
-        qt, by = scaled(tz.load(q[h, i], space=tz.L1), scale * LOG2E, NARROW)
+        F = Q if NARROW else tz.f32  # what products take
+        by = scale * LOG2E
+        qt = tz.load(q[h, i], space=tz.L1).to(F)
+        qt = qt if NARROW else qt * by
         kv, shift = h // (heads // kvheads), t - s
         top, total, acc = tz.full(HIDDEN, i), tz.zeros(i), tz.zeros(i, d)
         for j in tz.loop(0, i.stop + shift, of=t, step=STEP):
-            x = times(qt, tz.load(k[kv, j], space=tz.L1), NARROW) * by
+            x = qt @ tz.load(k[kv, j], space=tz.L1).to(F)
+            x = x * by if NARROW else x
             x = tz.where(tz.index(j) <= tz.index(i) + shift, x, HIDDEN)
             m = tz.max(x, axis=j)
             p = tz.exp2(x - m)
-            o = times(p, tz.load(v[kv, j], space=tz.L1), NARROW)
+            o = p.to(F) @ tz.load(v[kv, j], space=tz.L1).to(F)
             top, total, acc = merged(top, total, acc, m, p, o, j)
         out[h, i] = (acc / total).to(R)
 
@@ -128,12 +122,16 @@ def decode_attention(
     Query heads are grouped by the key/value head they share; caches are plain tensors.
     """
     for b, h in tz.grid(seqs, kvheads):
-        qt, by = scaled(tz.load(q[b, h], space=tz.L1), scale * LOG2E, NARROW)
+        F = Q if NARROW else tz.f32  # what products take
+        by = scale * LOG2E
+        qt = tz.load(q[b, h], space=tz.L1).to(F)
+        qt = qt if NARROW else qt * by
         top, total, acc = tz.full(HIDDEN, group), tz.zeros(group), tz.zeros(group, d)
         for j in tz.loop(0, length[b], of=ctx, step=STEP):
-            x = times(qt, tz.load(k[b, h, j], space=tz.L1), NARROW) * by
+            x = qt @ tz.load(k[b, h, j], space=tz.L1).to(F)
+            x = x * by if NARROW else x
             m = tz.max(x, axis=j)
             p = tz.exp2(x - m)
-            o = times(p, tz.load(v[b, h, j], space=tz.L1), NARROW)
+            o = p.to(F) @ tz.load(v[b, h, j], space=tz.L1).to(F)
             top, total, acc = merged(top, total, acc, m, p, o, j)
         out[b, h] = (acc / total).to(R)
