@@ -46,6 +46,17 @@ class PlatformError(TerrazzoError):
     """This system or CPU is not supported."""
 
 
+class DeviceUnavailable(TerrazzoError):
+    """There is no device of the kind asked for, or what drives it is not installed or too old."""
+
+
+class DeviceError(TerrazzoError):
+    """A device's runtime refused a call, or a kernel failed on the device. `code` is its number for
+    that."""
+
+    code: int = 0
+
+
 class KernelError(TerrazzoError):
     """An error in a kernel's source. `where` is file:line:col, `source` the line, `caret` the
     underline."""

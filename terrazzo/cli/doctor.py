@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +26,10 @@ def examine(threads: int | None) -> dict[str, Any]:
     from terrazzo.models import store
     from terrazzo.runtime import machine
     from terrazzo.runtime import threads as thread_count
+    from terrazzo.targets.ascend.device import survey
     from terrazzo.targets.cpu import cachefile, isa
 
+    npu = survey()
     best = isa.detect()
     count = thread_count.default_threads() if threads is None else threads
     peaks = machine.measure(count, (SMALL, LARGE))
@@ -49,6 +52,12 @@ def examine(threads: int | None) -> dict[str, Any]:
             "read_bytes_per_s": {str(size): rate * 1e9 for size, rate in peaks.read_gb_s.items()},
             "f32_flop_per_s": peaks.f32_gflop_s * 1e9,
             "int8_op_per_s": None if peaks.int8_gop_s is None else peaks.int8_gop_s * 1e9,
+        },
+        "ascend": {
+            "npus": npu.count,
+            "soc": npu.soc or None,
+            "why_none": npu.why or None,
+            "hivmc": shutil.which("hivmc"),
         },
         "folders": {
             name: {"path": str(path), "state": _state(path)}
@@ -124,6 +133,7 @@ def report(r: dict[str, Any]) -> None:
             f"{terminal.nbytes(m['memory_available'])} available of"
             f" {terminal.nbytes(m['memory_total'])}",
         ),
+        ("NPU", _npu(r["ascend"])),
         *((name, f"{at['path']} ({at['state']})") for name, at in r["folders"].items()),
         (
             "versions",
@@ -133,6 +143,11 @@ def report(r: dict[str, Any]) -> None:
     ]
     for name, text in rows:
         print(f"{name:<15}{text}")
+
+
+def _npu(found: dict[str, Any]) -> str:
+    npus = f"{found['npus']} × {found['soc']}" if found["npus"] else f"none: {found['why_none']}"
+    return f"{npus}; CANN's hivmc: {found['hivmc'] or 'not on PATH'}"
 
 
 def _tiles(tiles: list[list[int]]) -> str:

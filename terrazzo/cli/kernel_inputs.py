@@ -32,6 +32,8 @@ EXTENTS = {
     "group": 3,
     "d": 64,
     "half": 32,
+    "groups": 8,
+    "ctx": 512,
     "two": 2,
     "four": 4,
     "lanes": 16,
@@ -127,6 +129,9 @@ def _tensor(
         return _floats(p.name, shape, rng).astype(dtype.numpy)
     if dtype is DTYPES["u32"]:
         return rng.integers(0, 2**32, shape, dtype=np.uint32)
+    if dtype.bits == 8:
+        info = np.iinfo(dtype.numpy)
+        return rng.integers(info.min, info.max + 1, shape, dtype.numpy)
     return _indices(p, shape, sizes, rng).astype(dtype.numpy)
 
 
@@ -145,6 +150,8 @@ def _indices(
         return np.full(shape, LEVELS[p.name])
     if "spans" in over:
         return _spans(s)[p.name]
+    if p.name == "length":
+        return rng.integers(1, s["ctx"] + 1, shape)
     if p.name == "slot":
         room = s["pages"] * s["lanes"]
         if s["tokens"] > room:

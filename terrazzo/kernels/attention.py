@@ -23,6 +23,9 @@ LOG2E = 1.4426950408889634
 HIDDEN = (
     -1e30
 )  # a score that weighs nothing beside any other, and whose difference with itself is 0
+# Whether products take f16 and bf16 as they are, as the Cube wants them: scores are scaled after
+# their product, weights are rounded before theirs. Elsewhere all is widened to f32 first.
+ON_CUBE = tz.by_target(False, ascend=True, davinci=True)
 
 
 def merged(top: Any, total: Any, acc: Any, m: Any, p: Any, o: Any, axis: Any) -> Any:
@@ -82,17 +85,53 @@ def flash_attention(
     scale: tz.f32,
     BQ: tz.const = 64,
     STEP: tz.const = 256,
+    NARROW: tz.const = ON_CUBE,
 ):
     """out = softmax(scale · q kᵀ) v, causal, on plain tensors; query i sees keys 0 .. i + t - s."""
     for h, i in tz.grid(heads, s, step=(None, BQ)):
-        qt = tz.load(q[h, i], space=tz.L1).to(tz.f32) * (scale * LOG2E)
+        F = Q if NARROW else tz.f32  # what products take
+        by = scale * LOG2E
+        qt = tz.load(q[h, i], space=tz.L1).to(F)
+        qt = qt if NARROW else qt * by
         kv, shift = h // (heads // kvheads), t - s
         top, total, acc = tz.full(HIDDEN, i), tz.zeros(i), tz.zeros(i, d)
         for j in tz.loop(0, i.stop + shift, of=t, step=STEP):
-            x = qt @ tz.load(k[kv, j], space=tz.L1).to(tz.f32)
+            x = qt @ tz.load(k[kv, j], space=tz.L1).to(F)
+            x = x * by if NARROW else x
             x = tz.where(tz.index(j) <= tz.index(i) + shift, x, HIDDEN)
             m = tz.max(x, axis=j)
             p = tz.exp2(x - m)
-            o = p @ tz.load(v[kv, j], space=tz.L1).to(tz.f32)
+            o = p.to(F) @ tz.load(v[kv, j], space=tz.L1).to(F)
             top, total, acc = merged(top, total, acc, m, p, o, j)
         out[h, i] = (acc / total).to(R)
+
+
+@tz.kernel
+def decode_attention(
+    q: tz.gm[Q, seqs, kvheads, group, d],
+    k: tz.gm[Q, seqs, kvheads, ctx, d],
+    v: tz.gm[Q, seqs, kvheads, ctx, d],
+    length: tz.gm[tz.i32, seqs],
+    out: tz.gm[R, seqs, kvheads, group, d],
+    scale: tz.f32,
+    STEP: tz.const = 256,
+    NARROW: tz.const = ON_CUBE,
+):
+    """out = softmax(scale · q kᵀ) v of one query a sequence, over its first `length` (≥ 1) keys.
+
+    Query heads are grouped by the key/value head they share; caches are plain tensors.
+    """
+    for b, h in tz.grid(seqs, kvheads):
+        F = Q if NARROW else tz.f32  # what products take
+        by = scale * LOG2E
+        qt = tz.load(q[b, h], space=tz.L1).to(F)
+        qt = qt if NARROW else qt * by
+        top, total, acc = tz.full(HIDDEN, group), tz.zeros(group), tz.zeros(group, d)
+        for j in tz.loop(0, length[b], of=ctx, step=STEP):
+            x = qt @ tz.load(k[b, h, j], space=tz.L1).to(F)
+            x = x * by if NARROW else x
+            m = tz.max(x, axis=j)
+            p = tz.exp2(x - m)
+            o = p.to(F) @ tz.load(v[b, h, j], space=tz.L1).to(F)
+            top, total, acc = merged(top, total, acc, m, p, o, j)
+        out[b, h] = (acc / total).to(R)

@@ -9,6 +9,7 @@ A = tz.dtypes("A", tz.f32, tz.f16, tz.bf16, tz.a8)
 W = tz.dtypes("W", tz.f32, tz.f16, tz.bf16, tz.q8_0, tz.q4_0, tz.q4_1, tz.q6_k)
 R = tz.dtypes("R", tz.f32, tz.f16, tz.bf16)
 Q = tz.dtypes("Q", tz.f32, tz.f16, tz.bf16, tz.a8)
+S = tz.dtypes("S", tz.i32, tz.f32, tz.f16, tz.bf16)
 
 
 @tz.kernel
@@ -26,6 +27,46 @@ def matmul(
         for p in tz.loop(k, step=K, stages=2):  # double-buffered where the chip gains from it
             acc += tz.load(a[i, p], space=tz.L1) @ tz.load(b[p, j], space=tz.L1)
         out[i, j] = acc.to(R)
+
+
+@tz.kernel
+def matmul_bias_gelu(
+    a: tz.gm[T, m, k],
+    b: tz.gm[T, k, n],
+    bias: tz.gm[tz.f32, n],
+    out: tz.gm[R, m, n],
+    act: tz.const = tz.gelu_tanh,
+    M: tz.const = 128,
+    N: tz.const = 128,
+    K: tz.const = tz.by_target(64, cpu=512),
+):
+    """out = act(a @ b + bias), the sum and its epilogue in f32; gelu by tanh unless told otherwise.
+
+    On an NPU the Cube makes the sums and the Vector cores what follows.
+    """
+    for i, j in tz.grid(m, n, step=(M, N)):
+        acc = tz.zeros(i, j, space=tz.L0C)
+        for p in tz.loop(k, step=K, stages=2):
+            acc += tz.load(a[i, p], space=tz.L1) @ tz.load(b[p, j], space=tz.L1)
+        out[i, j] = act(acc + bias[j]).to(R)
+
+
+@tz.kernel
+def matmul_i8(
+    a: tz.gm[tz.i8, m, k],
+    b: tz.gm[tz.i8, k, n],
+    out: tz.gm[S, m, n],
+    scale: tz.gm[tz.f32, n] | None = None,
+    M: tz.const = 128,
+    N: tz.const = 128,
+    K: tz.const = tz.by_target(128, cpu=512),
+):
+    """out = a @ b, summed exactly in i32 (k up to 131,071); times its column's scale, if given."""
+    for i, j in tz.grid(m, n, step=(M, N)):
+        acc = tz.zeros(i, j, dtype=tz.i32, space=tz.L0C)
+        for p in tz.loop(k, step=K, stages=2):
+            acc += tz.load(a[i, p], space=tz.L1) @ tz.load(b[p, j], space=tz.L1)
+        out[i, j] = acc.to(S) if scale is None else (acc.to(tz.f32) * scale[j]).to(S)
 
 
 @tz.kernel(aliases=[("out", "residual")])

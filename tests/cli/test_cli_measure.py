@@ -53,6 +53,9 @@ def test_doctor(run: Run, folders: dict[str, str]) -> None:
         assert word in out
     assert folders["TERRAZZO_CACHE"] in out
     said = json.loads(run("doctor", "--threads", 1, "--json").out)
+    npu = said["ascend"]
+    assert npu["npus"] >= 0 and (npu["npus"] > 0) == (npu["why_none"] is None)
+    assert "NPU " in out and "hivmc" in out
     assert said["measured"]["threads"] == 1
     assert said["measured"]["f32_flop_per_s"] > 1e9
     assert all(rate > 1e8 for rate in said["measured"]["read_bytes_per_s"].values())

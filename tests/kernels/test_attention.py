@@ -174,3 +174,70 @@ def test_plain_flash(
         kh, vh = k[h // group], v[h // group]
         exact = oracle(q[h], kh, vh, before + np.arange(s), 0.25)
         assert_close(out[h], exact, slack(q[h], kh, vh, 0.25))
+
+
+def rounding(q: np.ndarray, k: np.ndarray, v: np.ndarray, scale: float) -> float:
+    """What rounding the weights to the values' type adds to `slack`: a unit of the largest value,
+    as weights are rounded relative to themselves and sum to one."""
+    unit = max(UNIT[name] for name, dtype in NUMPY.items() if v.dtype == dtype)
+    return slack(q, k, v, scale) + 1.01 * unit * float(np.abs(v.astype(np.float64)).max(initial=0))
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    s=st.integers(1, 70),
+    before=st.integers(0, 300),
+    group=st.integers(1, 3),
+    dtype=st.sampled_from(["f32", "f16", "bf16"]),
+)
+def test_flash_with_products_as_the_cube_takes_them(
+    target: Target, s: int, before: int, group: int, dtype: str
+) -> None:
+    rng = np.random.default_rng(s)
+    t, d = s + before, 16
+    q = rng.standard_normal((group, s, d)).astype(NUMPY[dtype])
+    k, v = (rng.standard_normal((1, t, d)).astype(NUMPY[dtype]) for _ in "kv")
+    out = empty(q.shape)
+    target(attention.flash_attention, q=q, k=k, v=v, out=out, scale=0.25, BQ=16, NARROW=True)
+    for h in range(group):
+        exact = oracle(q[h], k[0], v[0], before + np.arange(s), 0.25)
+        assert_close(out[h], exact, rounding(q[h], k[0], v[0], 0.25))
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    lengths=st.lists(st.integers(1, 600), min_size=1, max_size=3),
+    kvheads=st.integers(1, 2),
+    group=st.integers(1, 4),
+    dtype=st.sampled_from(["f32", "f16", "bf16"]),
+    narrow=st.booleans(),
+)
+def test_decode_on_plain_caches(
+    target: Target, lengths: list[int], kvheads: int, group: int, dtype: str, narrow: bool
+) -> None:
+    """What lies beyond a sequence's length is NaN and must not be seen."""
+    rng = np.random.default_rng(sum(lengths))
+    seqs, ctx, d = len(lengths), 600, 16
+    q = rng.standard_normal((seqs, kvheads, group, d)).astype(NUMPY[dtype])
+    k, v = (rng.standard_normal((seqs, kvheads, ctx, d)).astype(NUMPY[dtype]) for _ in "kv")
+    for b, length in enumerate(lengths):
+        k[b, :, length:] = v[b, :, length:] = np.nan
+    out, size = empty(q.shape), np.array(lengths, np.int32)
+    args = {"q": q, "k": k, "v": v, "length": size, "out": out}
+    target(attention.decode_attention, **args, scale=0.25, NARROW=narrow)
+    for b, length in enumerate(lengths):
+        for h in range(kvheads):
+            kh, vh = k[b, h, :length], v[b, h, :length]
+            exact = oracle(q[b, h], kh, vh, np.full(group, length), 0.25)
+            bound = (rounding if narrow else slack)(q[b, h], kh, vh, 0.25)
+            assert_close(out[b, h], exact, bound)
+
+
+def test_decode_equals_the_last_row_of_a_prompt(target: Target) -> None:
+    rng = np.random.default_rng(7)
+    q, k, v = (rng.standard_normal((2, 300, 16)).astype(np.float16) for _ in "qkv")
+    whole, last = empty(q.shape), empty((1, 2, 1, 16))
+    target(attention.flash_attention, q=q, k=k, v=v, out=whole, scale=0.25)
+    args = {"q": q[None, :, -1:], "k": k[None], "v": v[None], "length": np.array([300], np.int32)}
+    target(attention.decode_attention, **args, out=last, scale=0.25)
+    assert np.allclose(last[0, :, 0], whole[:, -1], rtol=0, atol=8 * UNIT["f32"])

@@ -18,7 +18,7 @@ from test_attention import make
 import terrazzo.lang as tz
 from terrazzo.ir import formats
 from terrazzo.ir.packed import Packed
-from terrazzo.kernels import activation, linear, norm, quantize, sampling
+from terrazzo.kernels import activation, int4, linear, norm, quantize, sampling
 from terrazzo.kernels.attention import attention
 
 DIM, ROWS = 256, 17
@@ -78,6 +78,14 @@ def cases() -> dict[str, tuple[tz.Kernel, dict[str, Any], dict[str, Any], list[d
         n: packed("q4_1", (64, DIM), W["q4_1"][i : i + 64]) for i, n in enumerate(("gate", "up"))
     }
     table["gated"] = (linear.gated_linear, {"a": a8, "out": packed("a8", (ROWS, 64))}, gate, tiles)
+    b = {"b": dense.T.astype(np.float16, order="C"), "bias": dense[:, 0].copy()}
+    args = {"a": X.astype(np.float16), "out": wide}
+    table["matmul_bias_gelu"] = linear.matmul_bias_gelu, args, b, tiles
+    codes = rng.integers(0, 256, (2, 64, 70), np.uint8)
+    scale = rng.random((2, 70)).astype(np.float16)
+    args = {"a": X.astype(np.float16).reshape(ROWS, 2, 2, 64), "out": wide}
+    weights = {"w": codes, "scale": scale, "zero": 8 * scale}
+    table["matmul_int4"] = int4.matmul_int4, args, weights, tiles
     return table
 
 

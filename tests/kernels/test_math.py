@@ -46,3 +46,14 @@ def test_add_in_place(target: Target) -> None:
     a, b = np.arange(5000, dtype=np.float32), np.ones(5000, np.float32)
     target(math.add, a=a, b=b, out=a)
     assert np.array_equal(a, np.arange(5000) + 1)
+
+
+@settings(max_examples=20, deadline=None)
+@given(n=sizes, dtype=floats, tiles=st.sampled_from([(65536, 4096), (1000, 128), (7, 3)]))
+def test_add_custom(target: Target, n: int, dtype: str, tiles: tuple[int, int]) -> None:
+    """Blocks and their tiles both have tails; each sum is rounded once."""
+    rng = np.random.default_rng(n)
+    x, y = (rng.standard_normal(n).astype(NUMPY[dtype]) for _ in "xy")
+    z = empty((n,), dtype)
+    target(math.add_custom, x=x, y=y, z=z, BLOCK=tiles[0], TILE=tiles[1])
+    assert np.array_equal(z, (x.astype(np.float64) + y.astype(np.float64)).astype(NUMPY[dtype]))

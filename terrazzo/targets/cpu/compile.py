@@ -54,23 +54,28 @@ class Stages:
 
 
 def prepare(kernel: Kernel) -> Kernel:
-    """The target-independent passes, in order."""
+    """The target-independent passes, in order, then this target's own."""
     from terrazzo.ir.passes import pipeline
+    from terrazzo.targets.cpu.byte_dots import widen
 
     for _, run in pipeline():
         kernel = run(kernel)
-    return kernel
+    return widen(kernel)
 
 
 def stages(kernel: Kernel, isa: Isa | None = None) -> Stages:
     from terrazzo.ir.passes import pipeline
     from terrazzo.targets.cpu import nest
+    from terrazzo.targets.cpu.byte_dots import widen
     from terrazzo.targets.cpu.lower import lower
 
     out = [("trace", format_ir(kernel))]
     for name, run in pipeline():
         kernel = run(kernel)
         out.append((name, format_ir(kernel)))
+    if (wide := widen(kernel)) != kernel:
+        kernel = wide
+        out.append(("byte_dots", format_ir(kernel)))
     text, _, program = lower(kernel, isa or detect())
     return Stages(tuple(out), nest.format(program), text)
 
