@@ -19,6 +19,8 @@ ALLOWED: dict[str, set[str]] = {
     "lang": {"ir"},
     "targets.reference": {"ir"},
     "targets.cpu": {"ir"},
+    "targets.davinci": {"ir"},
+    "targets.ascend": {"ir", "targets.davinci"},
     "kernels": {"lang", "ir"},
     "runtime": {"ir", "lang", "targets.reference", "targets.cpu"},
     # models name the layout that weights are repacked to, which is the CPU target's own

@@ -11,7 +11,7 @@ import struct
 from pathlib import Path
 
 _STRTAB, _SYMTAB = 23, 25  # block ids
-_UNDEFINED = 1 << 2  # flag bits: FB_visibility takes two, then FB_undefined
+_UNDEFINED = 1 << 3  # flag bits: FB_visibility (two), FB_has_uncommon, FB_undefined
 _SYMBOL = struct.Struct("<6I")  # name (offset, size), IR name (offset, size), comdat, flags
 
 

@@ -58,13 +58,15 @@ class Operands:
         return Memref(self.w.of_type(e, dtype), TYPES[dtype.name])
 
     def whole(self, source: View | Scalar, dtype: DType) -> Memref:
-        """`source` repeated to the output's sizes, in a buffer of its own with the output's
-        layout."""
+        """`source` repeated to the output's sizes, in a buffer of its own, which is laid out as
+        another whole operand, else as the output."""
         out = self.s.out
-        assert isinstance(out.memory, Buffer)
-        own = Buffer("whole", "UB", dtype, out.memory.elements)
+        whole = [x for x in self.s.ins if isinstance(x, View) and x is not source]
+        like = next((x for x in whole if 0 not in x.strides and x.dtype != bool_), out)
+        assert isinstance(like.memory, Buffer)
+        own = Buffer("whole", "UB", dtype, like.memory.elements)
         base = self.w.op(f"memref.alloc() : {base_type(own)}", "buffer")
-        made = print_view(self.w, replace(out, memory=own, slot=0), base)
+        made = print_view(self.w, replace(like, memory=own, slot=0), base)
         self.fill(source, made, dtype)
         return made
 

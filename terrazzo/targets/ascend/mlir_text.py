@@ -277,6 +277,8 @@ class _Reader:
             return found[1] == "true"
         if self.has("["):
             return tuple(self.items("]", self.attribute))
+        if found := self.match(re.compile(r"@[\w.$-]+")):
+            return found[0]
         if self.has("{"):
             inner: dict[str, object] = {}
             self.entries(inner)

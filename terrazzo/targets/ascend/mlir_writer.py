@@ -40,7 +40,8 @@ def literal(value: float, kind: str) -> str:
     """`value` as a constant of MLIR type `kind`, rounded to it."""
     if kind not in _ROUNDED:
         return str(int(value))
-    rounded = float(_ROUNDED[kind](value))
+    with np.errstate(over="ignore"):  # what is too large becomes an infinity
+        rounded = float(_ROUNDED[kind](value))
     if math.isnan(rounded):
         return _NAN[kind]
     if math.isinf(rounded):

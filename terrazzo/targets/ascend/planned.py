@@ -14,6 +14,7 @@ from dataclasses import replace
 from terrazzo.ir.ops import Loc
 from terrazzo.targets.ascend import planned_views as shapes
 from terrazzo.targets.ascend.affine import apply_map
+from terrazzo.targets.ascend.diagnostics import places
 from terrazzo.targets.ascend.mlir_text import MlirError, Op, Place, Region, memref_type, parse
 from terrazzo.targets.ascend.planned_scalars import SCALARS
 from terrazzo.targets.ascend.planned_views import Buffers, Shaped
@@ -55,12 +56,7 @@ def read_planned(program: Program, number: int, module: Module, text: str) -> Ph
     became of `module`. Its tensors are `program`'s own, its lines those of the kernel. Raises
     MlirError."""
     phase = program.phases[number]
-    locs = {
-        (x.file, x.line, x.col + 1): x
-        for f in phase.functions
-        for x in (*(s.loc for s in walk(f.body)), *(b.loc for b in f.buffers))
-        if x is not None
-    }
+    locs = places(phase)
     found = {str(op.attrs.get("sym_name")): op for op in parse(text).regions[0].ops}
     gm = {g.name: g for g in program.gm}
     functions = []

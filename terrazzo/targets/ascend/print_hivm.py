@@ -17,6 +17,7 @@ from terrazzo.errors import KernelError
 from terrazzo.ir.place import mark
 from terrazzo.targets.ascend.allocs import places
 from terrazzo.targets.ascend.hivm_ops import OPERATIONS, Operands
+from terrazzo.targets.ascend.masks import align
 from terrazzo.targets.ascend.mlir_writer import TYPES, Scope, Writer, location
 from terrazzo.targets.ascend.views import SPACES, Memref, base_type, geometry, print_view
 from terrazzo.targets.davinci.program import (
@@ -67,7 +68,7 @@ def print_phase(program: Program, number: int) -> Module:
     arguments: tuple[str, ...] = ()
     for f in phase.functions:
         functions[f.kind] = f"{name}_mix_{CORE[f.kind].lower()}" if phase.mixed else name
-        printer = _Function(program, phase, f, functions[f.kind])
+        printer = _Function(program, phase, align(f), functions[f.kind])
         parts += printer.text()
         arguments = printer.arguments
     aliases = [f"#{s} = #hivm.address_space<{s}>" for s in SPACES.values()]
@@ -261,7 +262,7 @@ class _Function:
         others = [
             x
             for f in self.phase.functions
-            if f is not self.f
+            if f.kind != self.f.kind
             for x in walk(f.body)
             if isinstance(x, wanted)
         ]

@@ -34,6 +34,10 @@ class Toolchain:
         return self.root / "bin" / "bishengir-opt"
 
     @property
+    def compiler(self) -> Path:
+        return self.root / "bin" / "bishengir-compile"
+
+    @property
     def libraries(self) -> tuple[Path, ...]:
         """Bitcode with the functions that lowered modules call, for cube and vector cores."""
         return tuple(self.root / "lib" / f"meta_op.{core}.bc" for core in ("aic", "aiv"))
@@ -85,24 +89,7 @@ def run_passes(text: str, target: str, tools: Toolchain) -> Passed:
             "-o",
             "lowered.mlir",
         ]
-        try:
-            done = subprocess.run(
-                command,
-                cwd=here,
-                capture_output=True,
-                text=True,
-                timeout=_SECONDS,
-                env={**os.environ, "LC_ALL": "C"},
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            raise OptionError(
-                f"bishengir-opt did not finish within {_SECONDS} s", "make the kernel smaller"
-            ) from None
-        except OSError as e:
-            raise OptionError(
-                f"{tools.opt} cannot be run ({e})", "reinstall ascendnpu-ir for this system"
-            ) from None
+        done = _run(command, here)
         lowered = here / "lowered.mlir"
         planned, messages = _split(done.stderr)
         return Passed(
@@ -120,3 +107,73 @@ def _split(output: str) -> tuple[str, str]:
     _, _, dump = rest.partition("\n")
     module, _, after = dump.partition("\n\n")
     return module + "\n", before + after
+
+
+@dataclass(frozen=True)
+class HandOver:
+    """`text`: the module as the code generator gets it. `object`: what it made, if it was there."""
+
+    text: str
+    object: bytes | None = None
+
+
+def hand_over(lowered: str, target: str, tools: Toolchain) -> HandOver:
+    """Gives a lowered module to CANN's code generator, if PATH has it. Raises OptionError if that
+    fails, or if what is handed over cannot be read back."""
+    with tempfile.TemporaryDirectory(prefix="terrazzo-ascend-") as folder:
+        here = Path(folder)
+        (here / "kernel.mlir").write_text(lowered)
+        command = [
+            str(tools.compiler),
+            "kernel.mlir",
+            f"--target={target}",
+            "--enable-hivm-compile=false",
+            "--enable-hfusion-compile=false",
+            f"--save-temps={here}",
+            "-o",
+            "kernel.o",
+        ]
+        if tools.hivmc is None:
+            command.insert(2, f"--hivmc-version={HIVMC_VERSION}")
+        done = _run(command, here)
+        handed, made = here / "module.hivm.opt.mlir", here / "kernel.o"
+        again = _run([str(tools.opt), handed.name, "-o", "again.mlir"], here)
+        if again.returncode:  # the compiler edits the module as text on its way
+            raise OptionError(
+                f"what bishengir-compile hands on cannot be read ({_last(again.stderr)})",
+                "please report it with the kernel",
+            )
+        if tools.hivmc is None:
+            return HandOver(handed.read_text())
+        if not made.exists():
+            raise OptionError(
+                f"hivmc made no object ({_last(done.stderr)})",
+                "see its message, or use another CANN",
+            )
+        return HandOver(handed.read_text(), made.read_bytes())
+
+
+def _run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    name = Path(command[0]).name
+    try:
+        return subprocess.run(
+            command,
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            timeout=_SECONDS,
+            env={**os.environ, "LC_ALL": "C"},
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise OptionError(
+            f"{name} did not finish within {_SECONDS} s", "make the kernel smaller"
+        ) from None
+    except OSError as e:
+        raise OptionError(
+            f"{command[0]} cannot be run ({e})", "reinstall ascendnpu-ir for this system"
+        ) from None
+
+
+def _last(text: str) -> str:
+    return (text.strip().splitlines() or ["no message"])[-1]

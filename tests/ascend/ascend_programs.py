@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from terrazzo.ir.ops import Loc
-from terrazzo.ir.types import DType, bf16, f16, f32, i8, i32
-from terrazzo.targets.davinci.expr import Scalar, add, ceil_div, make, mul, sub, var
+from terrazzo.ir.types import DType, bf16, bool_, f16, f32, i8, i32
+from terrazzo.targets.davinci.expr import Expr, Scalar, add, ceil_div, make, mul, sub, var
 from terrazzo.targets.davinci.program import (
     Buffer,
     CoreFn,
@@ -18,7 +18,9 @@ from terrazzo.targets.davinci.program import (
     CrossWait,
     For,
     Gm,
+    If,
     Instr,
+    Let,
     Operand,
     Phase,
     Program,
@@ -226,6 +228,66 @@ def gelu_program(m: int, n: int, k: int, bm: int = 64, bk: int = 64, cores: int 
     v.loop("t", trips, 1, activate)
     functions = (q.fn("cube", cores), v.fn("vector", 2 * cores))
     return Program("gelu", (a, w, bias, c, ws), (), (Phase(functions),))
+
+
+def zoo_program(n: int = 300, block: int = 4, columns: int = 40) -> Program:
+    """Everything else: masks, casts, shifts, index tensors, scalars, counters, conditions, three
+    slots. Blocks of rows that an index tensor chooses; see `zoo`."""
+    pitch = 48
+    x, z = (Gm(s, f32, (n, columns)) for s in "xz")
+    w, q = Gm("w", i32, (n, columns)), Gm("q", f16, (n, columns))
+    table = Gm("table", i32, (n // block,))
+    b = Builder("zoo")
+    size = block * pitch
+    f, g, ramp = (b.buffer(s, "UB", f32, size, slots=3 if s == "f" else 1) for s in ("f", "g", "r"))
+    words, part = b.buffer("words", "UB", i32, size), b.buffer("part", "UB", i32, size)
+    mask, other = (b.buffer(s, "UB", bool_, size) for s in ("mask", "other"))
+    h, line = b.buffer("h", "UB", f16, size), b.buffer("line", "UB", f32, pitch)
+    col = b.buffer("col", "UB", f32, block)
+    full = [matrix(v, block, columns, pitch) for v in (f, g, ramp, words, part, mask, other, h)]
+    fs, gs, rs, ws, ps, ms, os, hs = full
+    b.body.append(Let("count", 0, b.place()))
+    b.op("varange", rs, 0)
+    b.op("vbrc", View(line, (1, columns), (pitch, 1)), 0.5)
+
+    def body(i: Scalar) -> None:
+        start = mul(Expr("load", ("table", i)), block * columns)
+        b.op("load", fs, matrix(x, block, columns, columns, start))
+        b.op("load", ws, matrix(w, block, columns, columns, start))
+        b.op("vcmp", ms, fs, rs, mode="lt")
+        b.op("vcmp", os, fs, View(line, (block, columns), (0, 1)), mode="gt")
+        b.op("vand", ms, ms, os)
+        b.op("vsel", gs, ms, fs, Expr("arg", ("low",)))
+        b.op("vshr", ps, ws, 28)
+        b.op("vand", ps, ps, 7)
+        b.op("vcast", fs, ps)
+        b.op("vadd", gs, gs, fs)
+        b.op("vreduce", View(col, (block, 1), (1, 1)), gs, kind="max", axis=1)
+        b.op("vmul", gs, View(col, (block, columns), (1, 0)), gs)
+        b.op("vadd", gs, var("count"), gs)
+        b.op("store", matrix(z, block, columns, columns, start), gs)
+        b.op("vcast", hs, gs, round="rint")
+        inside, b.body = b.body, []
+        b.op("store", matrix(q, block, columns, columns, start), hs)
+        inside.append(If(make("ne", make("mod", i, 3), 1), tuple(b.body), b.place()))
+        b.body = inside
+        b.body.append(Let("count", add(var("count"), 1), b.place()))
+
+    b.loop("i", n // block, 1, body)
+    gm = (x, w, table, z, q)
+    return Program("zoo", gm, (("low", f32),), (Phase((b.fn("vector", 1),)),))
+
+
+def zoo(x: np.ndarray, w: np.ndarray, table: np.ndarray, low: float, block: int = 4) -> np.ndarray:
+    """z; q is the same in f16, but for every third block from the second."""
+    z = np.zeros_like(x)
+    for i, t in enumerate(table):
+        rows = slice(t * block, (t + 1) * block)
+        f = x[rows]
+        g = np.where((f < np.arange(x.shape[1])) & (f > 0.5), f, np.float32(low))
+        g = g + (w[rows].view(np.uint32) >> 28 & 7).astype(np.float32)
+        z[rows] = g.max(1, keepdims=True) * g + np.float32(i)
+    return z
 
 
 def gelu(a: np.ndarray, w: np.ndarray, bias: np.ndarray) -> np.ndarray:
