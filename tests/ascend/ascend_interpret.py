@@ -63,6 +63,7 @@ def _phase(phase: Phase, gm: dict[str, Array], scalars: dict[str, Any]) -> None:
                         for other in cores:
                             if other.f.kind != core.f.kind:
                                 other.flags[core, core.number(event.flag)] += 1
+                    if not isinstance(event, CrossWait):
                         moved = True
                         continue
                     break  # it waits
@@ -122,6 +123,7 @@ class Core:
                     for c, number in list(self.flags):
                         if number == flag:
                             self.flags[c, number] -= 1
+                    yield None  # it goes on
 
     def _raised(self, flag: int) -> bool:
         """On a cube core by each of its vector cores."""

@@ -230,6 +230,31 @@ def gelu_program(m: int, n: int, k: int, bm: int = 64, bk: int = 64, cores: int 
     return Program("gelu", (a, w, bias, c, ws), (), (Phase(functions),))
 
 
+def ring_program(n: int, tile: int = 64) -> Program:
+    """Values that later trips look for: z of a tile is what its neighbour before it held, plus a
+    running sum of one element, which is kept in a condition's reach."""
+    x, z, total = Gm("x", f32, (n,)), Gm("z", f32, (n,)), Gm("total", f32, (1,))
+    b = Builder("ring")
+    held = b.buffer("held", "UB", f32, tile, slots=2)
+    out = b.buffer("out", "UB", f32, tile, slots=2)
+    part, run = b.buffer("part", "UB", f32, 8), b.buffer("run", "UB", f32, 8)
+    b.op("vbrc", row(run, 1), 0.0)
+
+    def body(i: Scalar) -> None:
+        b.op("load", View(held, (tile,), (1,), 0, i), row(x, tile, mul(i, tile)))
+        outer, b.body = b.body, []
+        b.op("vadd", row(out, tile), View(held, (tile,), (1,), 0, sub(i, 1)), 1.0)
+        b.op("store", row(z, tile, mul(i, tile)), row(out, tile))
+        b.op("vreduce", row(part, 1), row(out, tile), kind="sum", axis=0)
+        b.op("vadd", row(run, 1), row(run, 1), row(part, 1))
+        outer.append(If(make("lt", 0, i), tuple(b.body), b.place()))
+        b.body = outer
+
+    b.loop("i", n // tile, 1, body)
+    b.op("store", row(total, 1), row(run, 1))
+    return Program("ring", (x, z, total), (), (Phase((b.fn("vector", 1),)),))
+
+
 def zoo_program(n: int = 300, block: int = 4, columns: int = 40) -> Program:
     """Everything else: masks, casts, shifts, index tensors, scalars, counters, conditions, three
     slots. Blocks of rows that an index tensor chooses; see `zoo`."""

@@ -15,6 +15,7 @@ from ascend_programs import (
     matmul_program,
     matrix,
     nz,
+    ring_program,
     row,
     softmax_program,
     zoo,
@@ -35,6 +36,7 @@ PROGRAMS = {
     "matmul": matmul_program(100, 150, 130),
     "gelu": gelu_program(256, 64, 96),
     "zoo": zoo_program(),
+    "ring": ring_program(640),
 }
 
 

@@ -19,6 +19,7 @@ from ascend_programs import (
     gelu,
     gelu_program,
     matmul_program,
+    ring_program,
     row,
     softmax_program,
     zoo,
@@ -152,6 +153,19 @@ def test_planned_masks_shifts_scalars_and_three_slots() -> None:
     rows = (table[kept][:, None] * 4 + np.arange(4)).ravel()
     np.testing.assert_array_equal(q[rows], expected[rows].astype(np.float16))
     assert max(b.slots for b in planned.phases[0].functions[0].buffers) == 3
+
+
+@needs_wheel
+def test_planned_values_that_cross_trips_and_single_elements() -> None:
+    """Slots that a later trip reads are one allocation; one element stays with the vector unit."""
+    x = RNG.standard_normal(640).astype(np.float32)
+    z, total = np.zeros_like(x), np.zeros(1, np.float32)
+    made = compile(ring_program(640), chip("910b2"))
+    assert made.warnings == []
+    run(made.planned, {"x": x, "z": z, "total": total}, {})
+    expected = np.concatenate([np.zeros(64, np.float32), x[:-64] + np.float32(1)])
+    np.testing.assert_array_equal(z, expected)
+    np.testing.assert_allclose(total[0], expected.sum(), rtol=1e-5)
 
 
 @needs_wheel

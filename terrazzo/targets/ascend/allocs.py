@@ -1,4 +1,4 @@
-"""Where a buffer is allocated: as far inside the loops as its values allow.
+"""Where a buffer is allocated: as far inside loops and conditions as its values allow.
 
 The vendor's planner shares addresses between buffers of one loop body and gives a buffer several
 slots only inside the loop that it is for.
@@ -6,24 +6,39 @@ slots only inside the loop that it is for.
 
 from __future__ import annotations
 
-from terrazzo.targets.davinci.program import Buffer, For, If, Instr, Stmt, View, views
+from terrazzo.targets.davinci.expr import Scalar
+from terrazzo.targets.davinci.program import Buffer, For, If, Instr, Stmt, View, views, walk
 
 Path = tuple[Stmt, ...]
 
 
 def places(body: tuple[Stmt, ...]) -> dict[Stmt | None, list[Buffer]]:
-    """Buffers by the loop in whose body they are allocated (None: the function's), in the order of
-    their first use.
+    """Buffers by the loop or condition in whose body they are allocated (None: the function's), in
+    the order of their first use.
 
-    A buffer whose first access in a loop's body is a whole instruction's output, outside any `If`,
-    holds nothing from one trip to the next, and can live in that body if nothing outside reads it.
+    A buffer whose first access in a body is an instruction's output, not within a further `If`,
+    holds nothing from one run of that body to the next, and can live in it if nothing outside uses
+    it. One of which several slots are in use at a time (`rings`) lives in the function's.
     """
     uses: dict[Buffer, list[tuple[Path, bool]]] = {}
     _collect(body, (), uses)
+    held = rings(body)
     out: dict[Stmt | None, list[Buffer]] = {}
     for buffer, found in uses.items():
-        out.setdefault(_place(found), []).append(buffer)
+        out.setdefault(None if buffer in held else _place(found), []).append(buffer)
     return out
+
+
+def rings(body: tuple[Stmt, ...]) -> set[Buffer]:
+    """Buffers whose slots hold values from one trip to a later one, which looks for them in another
+    slot than its own."""
+    slots: dict[Buffer, set[Scalar]] = {}
+    for s in walk(body):
+        if isinstance(s, Instr):
+            for v in views(s):
+                if isinstance(v.memory, Buffer) and v.memory.slots > 1:
+                    slots.setdefault(v.memory, set()).add(v.slot)
+    return {b for b, found in slots.items() if len(found) > 1}
 
 
 def _collect(
@@ -54,7 +69,7 @@ def _place(uses: list[tuple[Path, bool]]) -> Stmt | None:
         shared = shared[:n]
     while shared:
         inner = path[len(shared) :]
-        if fresh and isinstance(shared[-1], For) and not any(isinstance(s, If) for s in inner):
+        if fresh and not any(isinstance(s, If) for s in inner):
             return shared[-1]
         shared = shared[:-1]
     return None

@@ -14,6 +14,8 @@ from terrazzo.targets.davinci.program import Buffer, Phase, Program, Space, walk
 _MESSAGE = re.compile(r"^(.+?):(\d+):(\d+): (error|warning): (.*)$", re.MULTILINE)
 _OVERFLOW = re.compile(r"(\w+) overflow, requires (\d+) bits while (\d+) bits available")
 _SPACES: dict[str, Space] = {"ub": "UB", "cbuf": "L1", "cc": "L0C"}
+# Of passes that infer what we write down (Cube tiles are printed with their layout).
+_IDLE = ("Unsupported user for propagating data layout",)
 _SHOWN = 5  # tiles listed
 _KIB = 1024
 
@@ -43,11 +45,12 @@ def places(phase: Phase) -> dict[tuple[str, int, int], Loc]:
 def read(messages: str, phase: Phase) -> list[Diagnostic]:
     """All errors and warnings, each once."""
     known = places(phase)
-    found = {
-        Diagnostic(m[4], m[5], known.get((m[1], int(m[2]), int(m[3])))): None
+    found = [
+        Diagnostic(m[4], m[5], known.get((m[1], int(m[2]), int(m[3]))))
         for m in _MESSAGE.finditer(messages)
-    }
-    return list(found)
+        if not m[5].startswith(_IDLE)
+    ]
+    return list(dict.fromkeys(found))
 
 
 def failure(program: Program, number: int, diagnostics: list[Diagnostic], messages: str,

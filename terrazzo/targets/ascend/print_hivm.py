@@ -11,15 +11,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from terrazzo.errors import KernelError
 from terrazzo.ir.place import mark
-from terrazzo.targets.ascend.allocs import places
+from terrazzo.targets.ascend import single
+from terrazzo.targets.ascend.allocs import places, rings
 from terrazzo.targets.ascend.hivm_ops import OPERATIONS, Operands
 from terrazzo.targets.ascend.masks import align
 from terrazzo.targets.ascend.mlir_writer import TYPES, Scope, Writer, location
-from terrazzo.targets.ascend.views import SPACES, Memref, base_type, geometry, print_view
+from terrazzo.targets.ascend.views import (
+    SPACES,
+    Memref,
+    base_type,
+    geometry,
+    print_view,
+    ring_slot,
+    slot_elements,
+)
 from terrazzo.targets.davinci.program import (
     Buffer,
     CoreFn,
@@ -84,6 +93,7 @@ class _Function:
         self.name = name
         self.w = Writer()
         self.places = places(f.body)
+        self.rings = rings(f.body)
         self.bases: dict[Buffer | Gm, str] = {}
         workspaces = [g for g in program.gm if g.workspace]
         self.tensors = workspaces + [g for g in program.gm if not g.workspace]
@@ -127,6 +137,8 @@ class _Function:
             first = w.op(f"arith.muli {core}, {ratio} : index")
             core = w.op(f"arith.addi {first}, {half} : index", "core")
         w.bind("core", core)
+        if any(isinstance(s, Instr) and single.is_single(s) for s in walk(self.f.body)):
+            w.bind(str(single.ONE), w.index(single.MEANING))
 
     # -- statements ----------------------------------------------------------------------------
 
@@ -165,9 +177,10 @@ class _Function:
                 b.loc,
             )
         name = self.w.fresh("buffer")
-        kind = base_type(b)
+        ring = b in self.rings
+        kind = base_type(replace(b, elements=b.slots * slot_elements(b)) if ring else b)
         self.w.line(f"{name} = memref.alloc() : {kind}", b.loc, b.tile or b.name)
-        if b.slots > 1:
+        if b.slots > 1 and not ring and any(b in x for o, x in self.places.items() if o):
             self.w.line(f"annotation.mark {name} {{hivm.multi_buffer = {b.slots} : i32}} : {kind}")
         self.bases[b] = name
 
@@ -291,7 +304,8 @@ class _Function:
                 s.loc,
             )
         try:
-            spell(Operands(self.w, s, self._view, self.bases))
+            whole = single.opened(s) if single.is_single(s) else s
+            spell(Operands(self.w, whole, self._view, self.bases))
         except KeyError as e:
             raise mark(
                 KernelError(f"{e.args[0]} has no value here", "set it first"), s.loc
@@ -301,5 +315,7 @@ class _Function:
         base = self.bases.get(v.memory)
         if base is None:
             raise KeyError(v.memory.name)
-        key = (v.memory, v.offset, v.fractal, *geometry(v, broadcast))
+        if isinstance(v.memory, Buffer) and v.memory in self.rings:
+            v = ring_slot(v)
+        key = (base, v.offset, v.fractal, *geometry(v, broadcast))
         return self.w.once(key, lambda: print_view(self.w, v, base, broadcast))

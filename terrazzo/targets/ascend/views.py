@@ -9,11 +9,12 @@ the distance of column blocks from them.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from terrazzo.ir.types import bool_
 from terrazzo.targets.ascend.mlir_writer import TYPES, Writer
-from terrazzo.targets.davinci.chips import FRACTAL_ROWS
-from terrazzo.targets.davinci.expr import Expr, Scalar, ceil_div
+from terrazzo.targets.davinci.chips import BLOCK, FRACTAL_ROWS
+from terrazzo.targets.davinci.expr import Expr, Scalar, add, ceil_div, make, mul
 from terrazzo.targets.davinci.program import Buffer, Gm, View
 
 SPACES = {"GM": "gm", "UB": "ub", "L1": "cbuf", "L0C": "cc"}
@@ -42,6 +43,23 @@ def base_type(memory: Buffer | Gm, element: str = "") -> str:
 
 def elements(memory: Buffer | Gm) -> int:
     return math.prod(memory.shape) if isinstance(memory, Gm) else memory.elements
+
+
+def slot_elements(b: Buffer) -> int:
+    """Elements from one slot to the next, of a buffer whose slots lie in one allocation."""
+    unit = BLOCK * 8 // (1 if b.dtype == bool_ else b.dtype.bits)
+    if b.space == "L0C":
+        unit = FRACTAL_ROWS * FRACTAL_ROWS
+    return -(-b.elements // unit) * unit
+
+
+def ring_slot(v: View) -> View:
+    """`v` in one allocation of all slots, one behind the other."""
+    assert isinstance(v.memory, Buffer)
+    step = slot_elements(v.memory)
+    whole = replace(v.memory, elements=v.memory.slots * step, slots=1)
+    slot = make("mod", v.slot, v.memory.slots)
+    return replace(v, memory=whole, slot=0, offset=add(v.offset, mul(slot, step)))
 
 
 def geometry(v: View, broadcast: bool) -> tuple[tuple[Scalar, ...], tuple[Scalar, ...]]:
