@@ -123,8 +123,12 @@ def figures(timeline: Timeline, program: Program) -> Figures:
     bound, why = _bound(timeline, nearest)
     flops = timeline.flops or timeline.vector_flops
     used = {(use.kind, use.pipe) for use in timeline.pipes}
-    uses = [(k, p) for k, pipes in names.PIPES.items() for p in pipes if (k, p) in used]
-    ratios = {names.prefix(k, p): timeline.ratio(k, p) for k, p in uses}
+    ratios = {
+        names.prefix(kind, pipe): timeline.ratio(kind, pipe)
+        for kind, pipes in names.PIPES.items()
+        for pipe in pipes
+        if (kind, pipe) in used
+    }
     core_us = timeline.cycles / chip.mhz
     return Figures(
         timeline,

@@ -165,7 +165,7 @@ def last_round(case: Case) -> Iterator[Advice]:
 
 
 def hand_over(case: Case) -> Iterator[Advice]:
-    """Cube and vector cores that wait for each other."""
+    """Cube and vector cores that wait for each other, neither of them busy throughout."""
     mixed = [p for p in case.program.phases if p.mixed]
     if not mixed:
         return
@@ -173,24 +173,23 @@ def hand_over(case: Case) -> Iterator[Advice]:
         "cube": ("V", "MTE3"),
         "vector": ("M", "MTE1", "FIX"),
     }
-    for kind in case.timeline.cores:
-        for use in case.timeline.pipes:
-            if use.kind != kind:
-                continue
-            idle = case.waits(kind, use.pipe, foreign[kind])
-            if idle < WORTH:
-                continue
-            other = "vector" if kind == "cube" else "cube"
-            fn = next(f for f in mixed[0].functions if f.kind == kind)
-            loc = next((s.loc for s in fn.body if isinstance(s, For)), None)
-            yield Advice(
-                "hand_over",
-                case.line(loc),
-                f"{names.spoken(use.pipe)} of the {kind} cores waits {percent(idle)} of the time"
-                f" for the {other} cores to hand a tile over{case.at(loc)}: let the producer run"
-                " further ahead (more stages of the tile in global memory)",
-                idle,
-            )
+    busiest = max(u.busy for u in case.timeline.pipes) / case.timeline.cycles
+    waiting = [(case.waits(u.kind, u.pipe, foreign[u.kind]), u) for u in case.timeline.pipes]
+    idle, use = max(waiting, key=lambda w: w[0])
+    if idle < WORTH or busiest > BOUND:
+        return
+    other = "vector" if use.kind == "cube" else "cube"
+    fn = next(f for f in mixed[0].functions if f.kind == use.kind)
+    loc = next((s.loc for s in fn.body if isinstance(s, For)), None)
+    yield Advice(
+        "hand_over",
+        case.line(loc),
+        f"{names.spoken(use.pipe)} of the {use.kind} cores waits {percent(idle)} of the time for"
+        f" the {other} cores to hand a tile over{case.at(loc)}, and no pipe is busy for more than"
+        f" {percent(busiest)}: let the producer run further ahead (more stages of the tile in"
+        " global memory)",
+        idle,
+    )
 
 
 def launch_bound(case: Case) -> Iterator[Advice]:
