@@ -19,6 +19,11 @@ def prefix(kind: CoreKind, pipe: str) -> str:
     return f"{_KIND[kind]}_{_COLUMN.get(pipe, pipe.lower())}"
 
 
+def of_column(name: str) -> Pipe:
+    """The pipe that a vendor's name means."""
+    return next(p for k, pipes in PIPES.items() for p in pipes if prefix(k, p) == name)
+
+
 def spoken(pipe: str) -> str:
     """A pipe in a sentence."""
     return _SPOKEN.get(pipe, pipe)

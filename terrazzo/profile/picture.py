@@ -16,6 +16,14 @@ def letters(room: Room) -> dict[Buffer, str]:
     return {b: ascii_uppercase[i % 26] for i, b in enumerate(room.buffers)}
 
 
+def top(room: Room) -> int:
+    """Where the picture ends: the capacity, halved as long as the plan fits below."""
+    out = room.capacity
+    while out // 2 >= max(room.peak, 1):
+        out //= 2
+    return out
+
+
 def window(rooms: tuple[Room, ...]) -> float:
     """A time up to which a picture is legible: when the busiest slot that a tile is loaded into has
     been filled TILES times, or the end."""
@@ -38,7 +46,7 @@ def grid(room: Room, rows: int, columns: int, end: float) -> list[list[tuple[str
     if end <= 0:
         return cells
     named = letters(room)
-    per_row, per_column = room.capacity / rows, end / columns
+    per_row, per_column = top(room) / rows, end / columns
     for h in room.held:
         letter = named[h.buffer] if h.slot % 2 == 0 else named[h.buffer].lower()
         low, high = _cells(h.address, h.address + h.buffer.bytes, per_row, rows)

@@ -110,7 +110,7 @@ def _traffic(report: Report) -> Table:
 
 
 def _room(room: Room, report: Report, end: float, columns: int) -> RenderableType:
-    """The picture of one space, its axis in KiB, and what the letters mean."""
+    """The picture of one space, its axis in KiB as far as the plan goes, and its letters."""
     rows = ROWS[room.space]
     buffers = room.buffers
     colour = {b: colours.tile(i) for i, b in enumerate(buffers)}
@@ -119,8 +119,8 @@ def _room(room: Room, report: Report, end: float, columns: int) -> RenderableTyp
     out = Text(f"{room.space}: {names.nbytes(room.peak)} of {names.nbytes(room.capacity)} planned,"
                f" at most {names.nbytes(room.most)} hold a tile\n")  # fmt: skip
     for at, line in enumerate(picture.grid(room, rows, columns, end)):
-        top = room.capacity * (rows - at) // rows // 1024
-        out.append(f"{top:>4} KiB ", style="dim")
+        top = names.nbytes(picture.top(room) * (rows - at) // rows)
+        out.append(f"{top:>8} ", style="dim")
         for character, buffer in line:
             style = f"black on {colour[buffer]}" if buffer else "dim"
             out.append(character, style=style)
@@ -147,27 +147,20 @@ def _advice(report: Report) -> RenderableType:
 
 
 def _source(report: Report) -> RenderableType:
-    table = _table("line", "cycles", "time", "pipe", "", right=(0, 1, 2))
-    for column in table.columns[:4]:
-        column.min_width = 4
-    table.columns[4].ratio = 1  # what is too long is cut here, not in the numbers
+    """Lines that are too long are cut, not wrapped."""
+    hot = [x for x in report.lines if x.share >= SHOWN]
+    cycles = max([6, *(len(f"{x.cycles:,.0f}") for x in hot)])
+    pipes = max([4, *(len(x.pipe) for x in hot)])
+    out = [Text(f"{'line':>5} {'cycles':>{cycles}}  {'time':>6}  {'pipe':<{pipes}}", style="dim")]
     for x in report.lines:
-        hot = x.share >= SHOWN
-        kind, pipe = _pipe_of(x.pipe)
-        table.add_row(
-            Text(str(x.number), style="dim"),
-            f"{x.cycles:,.0f}" if hot else "",
-            Text(f"{100 * x.share:.1f} %", style="bold" if x.share > 0.5 else "") if hot else "",
-            Text(x.pipe, style=colours.PIPE[pipe]) if hot and kind else "",
-            Text(x.text, style="" if hot else "dim"),
-        )
-    return table
-
-
-def _pipe_of(name: str) -> tuple[CoreKind | None, str]:
-    """The core and the pipe that a vendor's name means."""
-    for kind, pipes in names.PIPES.items():
-        for pipe in pipes:
-            if names.prefix(kind, pipe) == name:
-                return kind, pipe
-    return None, ""
+        row = Text(f"{x.number:>5} ", style="dim", no_wrap=True, overflow="ellipsis")
+        if x.share >= SHOWN:
+            row.append(f"{x.cycles:>{cycles},.0f}  ", style="not dim")
+            row.append(f"{100 * x.share:>4.1f} %  ", style="bold not dim")
+            pipe = names.of_column(x.pipe)
+            row.append(f"{x.pipe:<{pipes}}  ", style=f"{colours.PIPE[pipe]} not dim")
+            row.append(x.text, style="not dim")
+        else:
+            row.append(" " * (cycles + pipes + 12)).append(x.text)
+        out.append(row)
+    return Group(*out)
