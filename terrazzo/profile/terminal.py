@@ -15,7 +15,7 @@ from terrazzo.profile.report import Report
 from terrazzo.targets.davinci.program import CoreKind
 
 BAR = 24  # characters
-ROWS = {"L1": 12, "UB": 12, "L0A": 4, "L0B": 4, "L0C": 4}  # of a space's picture
+ROWS = {"L1": 8, "UB": 12, "L0A": 4, "L0B": 4, "L0C": 4}  # of a space's picture
 SHOWN = 0.001  # of the time, from which on a line's cycles are shown
 
 
