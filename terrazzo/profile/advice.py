@@ -7,6 +7,7 @@ the launch little. The rules are in `rules_moves` and `rules_compute`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from terrazzo.profile import rules_compute, rules_moves
 from terrazzo.profile.case import Advice, Case
@@ -39,5 +40,5 @@ def advice(
 ) -> tuple[Advice, ...]:
     """All that the rules say, what concerns most of the time first."""
     case = Case(timeline, program, figures, listing, inputs)
-    said = [a for rule in RULES for a in rule(case)]
+    said = [replace(a, text=a.text[0].upper() + a.text[1:]) for rule in RULES for a in rule(case)]
     return tuple(sorted(said, key=lambda a: -a.share))

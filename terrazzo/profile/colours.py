@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from terrazzo.profile.occupancy import Room
+
 PIPE = {
     "M": "#e0565b",
     "V": "#9a6ad6",
@@ -17,5 +19,7 @@ TILES = (
 )  # fmt: skip
 
 
-def tile(number: int) -> str:
-    return TILES[number % len(TILES)]
+def tiles(rooms: tuple[Room, ...]) -> dict[str, str]:
+    """A colour for each tile by its name, so that it has the same one in all spaces."""
+    names = dict.fromkeys(b.tile or b.name for room in rooms for b in room.buffers)
+    return {name: TILES[at % len(TILES)] for at, name in enumerate(names)}

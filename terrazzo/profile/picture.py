@@ -24,16 +24,16 @@ def top(room: Room) -> int:
     return out
 
 
-def window(rooms: tuple[Room, ...]) -> float:
+def window(rooms: tuple[Room, ...], tiles: int = TILES) -> float:
     """A time up to which a picture is legible: when the busiest slot that a tile is loaded into has
-    been filled TILES times, or the end."""
+    been filled `tiles` times, or the end."""
     end = max((r.until for r in rooms), default=0.0)
     filled: dict[tuple[Buffer, int], list[float]] = {}
     for room in rooms:
         if room.space in ("L1", "UB"):
             for h in room.held:
                 filled.setdefault((h.buffer, h.slot), []).append(h.end)
-    ends = [sorted(times)[TILES - 1] for times in filled.values() if len(times) >= TILES]
+    ends = [sorted(times)[tiles - 1] for times in filled.values() if len(times) >= tiles]
     return min([end, *ends])
 
 

@@ -113,7 +113,8 @@ def _room(room: Room, report: Report, end: float, columns: int) -> RenderableTyp
     """The picture of one space, its axis in KiB as far as the plan goes, and its letters."""
     rows = ROWS[room.space]
     buffers = room.buffers
-    colour = {b: colours.tile(i) for i, b in enumerate(buffers)}
+    tint = colours.tiles(report.rooms)
+    colour = {b: tint[b.tile or b.name] for b in buffers}
     named = picture.letters(room)
     us = end / report.timeline.chip.mhz
     out = Text(f"{room.space}: {names.nbytes(room.peak)} of {names.nbytes(room.capacity)} planned,"
