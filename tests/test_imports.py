@@ -19,13 +19,25 @@ ALLOWED: dict[str, set[str]] = {
     "lang": {"ir"},
     "targets.reference": {"ir"},
     "targets.cpu": {"ir"},
+    "targets.davinci": {"ir"},
+    "profile": {"ir", "targets.davinci"},
     "kernels": {"lang", "ir"},
     "runtime": {"ir", "lang", "targets.reference", "targets.cpu"},
     # models name the layout that weights are repacked to, which is the CPU target's own
     "models": {"kernels", "runtime", "ir", "targets.cpu"},
     # sampling is kernels over the logits in place, in memory of the target
     "engine": {"models", "runtime", "kernels", "targets.cpu"},
-    "cli": {"engine", "models", "runtime", "kernels", "lang", "ir", "targets.cpu"},
+    "cli": {
+        "engine",
+        "models",
+        "runtime",
+        "kernels",
+        "lang",
+        "ir",
+        "targets.cpu",
+        "targets.davinci",
+        "profile",
+    },  # fmt: skip
 }
 # The package itself is a facade: it brings in the engine and the language when they are asked for.
 FACADE = "terrazzo"

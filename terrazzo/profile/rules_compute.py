@@ -108,10 +108,10 @@ def few_repeats(case: Case) -> Iterator[Advice]:
         yield Advice(
             "few_repeats",
             case.line(u.instr.loc),
-            f"{u.instr.op}{case.at(u.instr.loc)} works on {repeats} repeat{'s'[: repeats != 1]} of"
-            f" 256 B: the {VECTOR_HEAD:.0f} cycles before the first one are exposed where the pipe"
-            f" was idle, up to {percent(heads / total)} of the vector unit's time; more rows or"
-            " longer ones at a time hide them",
+            f"the vector unit works on {repeats} repeat{'s'[: repeats != 1]} of 256 B a time in"
+            f" {u.instr.op}{case.at(u.instr.loc)}: the {VECTOR_HEAD:.0f} cycles before the first"
+            f" one are exposed where the pipe was idle, up to {percent(heads / total)} of its time;"
+            " more rows or longer ones at a time hide them",
             busy * heads / total,
         )
 

@@ -14,7 +14,8 @@ from terrazzo.profile.occupancy import Room
 from terrazzo.profile.report import Report
 from terrazzo.targets.davinci.program import CoreKind
 
-BAR = 24  # characters
+BAR = 24  # characters; a third of them on a narrow terminal
+NARROW = 80  # columns: below, tables leave something out
 ROWS = {"L1": 8, "UB": 12, "L0A": 4, "L0B": 4, "L0C": 4}  # of a space's picture
 SHOWN = 0.001  # of the time, from which on a line's cycles are shown
 
@@ -31,8 +32,8 @@ def parts(report: Report, width: int) -> Iterator[RenderableType]:
     for kind in report.timeline.cores:
         yield _section(f"{kind} cores: {report.timeline.cores[kind]} of"
                        f" {report.timeline.chip.cores(kind)}, a core's pipes",
-                       _pipes(report, kind))  # fmt: skip
-    yield _section("memory traffic, all cores", _traffic(report))
+                       _pipes(report, kind, width))  # fmt: skip
+    yield _section("memory traffic, all cores", _traffic(report, width))
     end = picture.window(report.rooms)
     rooms = [_room(r, report, end, max(24, min(width - 14, 100))) for r in report.rooms]
     if rooms:
@@ -62,7 +63,7 @@ def _head(report: Report) -> RenderableType:
     return Group(head, *([Text(named, style="dim")] if named else []), Text(more, style="dim"))
 
 
-def bar(share: float, colour: str, width: int = BAR) -> Text:
+def bar(share: float, colour: str, width: int) -> Text:
     """A bar of `width` characters, filled to `share`."""
     full = min(width, round(share * width))
     return Text("█" * full, style=colour).append("░" * (width - full), style="dim")
@@ -75,8 +76,11 @@ def _table(*columns: str, right: tuple[int, ...] = ()) -> Table:
     return table
 
 
-def _pipes(report: Report, kind: CoreKind) -> Table:
-    table = _table("pipe", "ratio", "", "time", "waits for", right=(1, 3))
+def _pipes(report: Report, kind: CoreKind, width: int) -> Table:
+    columns = ("pipe", "ratio", "", "time", "waits for")
+    wide = len(columns) if width >= NARROW else 4
+    bars = BAR if width >= NARROW else BAR // 3
+    table = _table(*columns[:wide], right=(1, 3))
     for pipe in names.PIPES[kind]:
         use = report.timeline.pipe(kind, pipe)
         if use is None:
@@ -87,16 +91,19 @@ def _pipes(report: Report, kind: CoreKind) -> Table:
         said = ", ".join(f"{names.spoken(p)} {100 * w:.0f} %" for p, w in shares if w >= 0.01)
         ratio = report.figures.pipes[f"{name}_ratio"]
         us = report.figures.times[f"{name}_time(us)"]
-        table.add_row(
-            f"{name}_ratio", f"{ratio:.3f}", bar(ratio, colours.PIPE[pipe]), f"{us:,.1f} µs", said
-        )
+        row = (
+            f"{name}_ratio", f"{ratio:.3f}", bar(ratio, colours.PIPE[pipe], bars), f"{us:,.1f} µs",
+            said,
+        )  # fmt: skip
+        table.add_row(*row[:wide])
     if kind == "vector" and report.figures.conflict_ratio:
         lost = report.figures.conflict_ratio
-        table.add_row("bank conflicts", f"{lost:.3f}", bar(lost, "red"), "", "")
+        table.add_row("bank conflicts", f"{lost:.3f}", bar(lost, "red", bars))
     return table
 
 
-def _traffic(report: Report) -> Table:
+def _traffic(report: Report, width: int) -> Table:
+    bars = BAR if width >= NARROW else BAR // 3
     table = _table("path", "bytes", "rate", "of peak", "", right=(1, 2, 3))
     for x in report.figures.traffic:
         table.add_row(
@@ -104,7 +111,7 @@ def _traffic(report: Report) -> Table:
             names.nbytes(x.bytes),
             names.rate(x.gb_s),
             f"{100 * x.share:.0f} %" if x.peak_gb_s else "",
-            bar(x.share, colours.PIPE["MTE2"]) if x.peak_gb_s else "",
+            bar(x.share, colours.PIPE["MTE2"], bars) if x.peak_gb_s else "",
         )
     return table
 
