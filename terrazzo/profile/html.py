@@ -184,10 +184,8 @@ def _rooms(report: Report, until: float) -> list[Data]:
         out.append(
             {
                 "space": room.space,
-                "capacity": room.capacity,
                 "top": picture.top(room),
-                "peak": room.peak,
-                "most": room.most,
+                "summary": picture.summary(room),
                 "buffers": [
                     {
                         "tile": b.tile or b.name,

@@ -47,12 +47,14 @@ class Held:
 
 @dataclass(frozen=True)
 class Room:
-    """One space of one core. `peak`: the bytes that the plan takes of `capacity`, holes included;
-    `most`: the most bytes that hold something at one time; `until`: where the spans end."""
+    """One space of one core. `asked`: bytes of all tiles and their slots; `peak`: the bytes that the
+    plan takes of `capacity` for them, holes included; `most`: the most bytes that hold something at
+    one time, as far as the spans go, which is `until`."""
 
     space: Space
     kind: CoreKind
     capacity: int
+    asked: int
     peak: int
     most: int
     until: float
@@ -64,10 +66,23 @@ class Room:
         seen = {h.buffer: None for h in sorted(self.held, key=lambda h: h.address)}
         return tuple(seen)
 
+    @property
+    def saved(self) -> int:
+        """Bytes that tiles share because they never live at the same time."""
+        return max(0, self.asked - self.peak)
+
+    @property
+    def fragmentation(self) -> float:
+        """The share of the planned bytes that hold nothing even when most are in use."""
+        return max(0.0, 1 - self.most / self.peak) if self.peak else 0.0
+
     def json(self) -> dict[str, Any]:
         return {
             "capacity_bytes": self.capacity,
+            "asked_bytes": self.asked,
             "peak_bytes": self.peak,
+            "saved_bytes": self.saved,
+            "fragmentation": self.fragmentation,
             "held_bytes": self.most,
             "percent": 100 * self.peak / self.capacity,
             "buffers": [
@@ -102,7 +117,8 @@ def occupancy(timeline: Timeline, program: Program, inputs: Inputs = NONE) -> tu
                 peak = max(max(b.addresses) + b.bytes for b in mine)
                 there = tuple(h for h in held if h.buffer.space == space)
                 capacity = timeline.chip.capacity[space]
-                out.append(Room(space, kind, capacity, peak, _most(there), until, there))
+                asked = sum(b.bytes * len(b.addresses) for b in mine)
+                out.append(Room(space, kind, capacity, asked, peak, _most(there), until, there))
     return tuple(out)
 
 

@@ -4,11 +4,21 @@ from __future__ import annotations
 
 from string import ascii_uppercase
 
+from terrazzo.profile import names
 from terrazzo.profile.occupancy import Room
 from terrazzo.targets.davinci.program import Buffer
 
 EMPTY = "·"
 TILES = 12  # times that a slot is filled in the part that is shown
+
+
+def summary(room: Room) -> str:
+    """How well the space is used, in a line."""
+    shared = f" for {names.nbytes(room.asked)} of tiles" if room.saved else ""
+    return (
+        f"{names.nbytes(room.peak)} of {names.nbytes(room.capacity)} planned{shared}, at most"
+        f" {names.nbytes(room.most)} in use ({100 * room.fragmentation:.0f} % fragmentation)"
+    )
 
 
 def letters(room: Room) -> dict[Buffer, str]:

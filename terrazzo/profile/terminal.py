@@ -124,8 +124,7 @@ def _room(room: Room, report: Report, end: float, columns: int) -> RenderableTyp
     colour = {b: tint[b.tile or b.name] for b in buffers}
     named = picture.letters(room)
     us = end / report.timeline.chip.mhz
-    out = Text(f"{room.space}: {names.nbytes(room.peak)} of {names.nbytes(room.capacity)} planned,"
-               f" at most {names.nbytes(room.most)} hold a tile\n")  # fmt: skip
+    out = Text(f"{room.space}: {picture.summary(room)}\n")
     for at, line in enumerate(picture.grid(room, rows, columns, end)):
         top = names.nbytes(picture.top(room) * (rows - at) // rows)
         out.append(f"{top:>8} ", style="dim")

@@ -11,11 +11,22 @@ from hypothesis import strategies as st
 from machine import simulate
 from programs import CHIP, gemm, vector_add
 
+from terrazzo.ir.types import f16
 from terrazzo.profile import picture
 from terrazzo.profile.occupancy import occupancy
 from terrazzo.profile.replay import Inputs, replay, start, trips, uses
 from terrazzo.profile.report import Report
-from terrazzo.targets.davinci.program import For
+from terrazzo.targets.davinci.program import (
+    Buffer,
+    CoreFn,
+    For,
+    Gm,
+    Instr,
+    Phase,
+    PipeBarrier,
+    Program,
+    View,
+)
 
 Make = Callable[..., Report]
 
@@ -58,6 +69,26 @@ def test_rectangles_never_overlap(stages: int, elements: int, blocks: int) -> No
     for a, b in combinations(room.held, 2):
         apart = a.address + a.buffer.bytes <= b.address or b.address + b.buffer.bytes <= a.address
         assert apart or a.end <= b.start or b.end <= a.start
+
+
+def test_pool_figures() -> None:
+    """Two tiles of 64 KiB at one place and one beside them: 192 KiB asked, 128 KiB planned."""
+    size = 32768
+    gm = Gm("x", f16, (size,))
+    buffers = [Buffer(n, "UB", f16, size, 1, (at,)) for n, at in (("a", 0), ("b", 65536), ("c", 0))]
+    a, b, c = (View(x, (size,), (1,)) for x in buffers)
+    body = (
+        Instr("load", a, (View(gm, (size,), (1,)),)),
+        Instr("vexp", b, (a,)),
+        PipeBarrier("ALL"),
+        Instr("vabs", c, (b,)),
+    )
+    fn = CoreFn("vector", body, tuple(buffers), 1)
+    program = Program("p", (gm,), (), (Phase((fn,)),), True)
+    (room,) = occupancy(simulate(program, CHIP), program)
+    assert (room.asked, room.peak, room.saved) == (196608, 131072, 65536)
+    assert room.json()["fragmentation"] == room.fragmentation
+    assert "128 KiB of 192 KiB planned for 192 KiB of tiles" in picture.summary(room)
 
 
 def test_replay_counts_what_is_executed() -> None:

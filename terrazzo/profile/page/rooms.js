@@ -7,12 +7,10 @@ function rooms(root) {
       legend.append(make("span", {}, make("i", { style: `background:${b.colour}` }), b.tile, " ",
         make("span", { class: "muted" }, `${slots}${bytes(b.bytes)}`)));
     }
-    const used = `${bytes(room.peak)} of ${bytes(room.capacity)} planned`;
-    const most = `at most ${bytes(room.most)} hold a tile at one time`;
     const canvas = make("canvas", { "aria-label": `${room.space} over time` });
     root.append(make("div", { class: "card flush room" },
       make("div", { class: "head" }, make("b", {}, room.space),
-        make("span", { class: "muted" }, `${used}, ${most}`), legend), canvas));
+        make("span", { class: "muted" }, room.summary), legend), canvas));
     const tall = { L1: 170, UB: 190 }[room.space] || 84;
     const draw = () => paint(canvas, room, tall);
     view.listeners.push(draw);
