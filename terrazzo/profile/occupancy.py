@@ -47,7 +47,7 @@ class Held:
 
 @dataclass(frozen=True)
 class Room:
-    """One space of one core. `asked`: bytes of all tiles and their slots; `peak`: the bytes that the
+    """One space of one core. `asked`: bytes of all tiles and their slots; `peak`: bytes that the
     plan takes of `capacity` for them, holes included; `most`: the most bytes that hold something at
     one time, as far as the spans go, which is `until`."""
 

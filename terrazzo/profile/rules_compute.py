@@ -130,8 +130,9 @@ def few_cores(case: Case) -> Iterator[Advice]:
             yield Advice(
                 "few_cores",
                 case.line(loc),
-                f"{cores} of {there} {kind} cores {'has' if cores == 1 else 'have'} work{case.at(loc)}: more blocks (smaller"
-                " tiles, or another dimension in the grid) would use the others",
+                f"{cores} of {there} {kind} cores {'has' if cores == 1 else 'have'} work"
+                f"{case.at(loc)}: more blocks (smaller tiles, or another dimension in the grid)"
+                " would use the others",
                 idle,
             )
 
