@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from terrazzo.profile.occupancy import Room
 
+# By pipe; a pipe may also wait for the other kind of core.
 PIPE = {
     "M": "#e0565b",
     "V": "#9a6ad6",
@@ -12,6 +13,8 @@ PIPE = {
     "MTE3": "#2fa58b",
     "FIX": "#e07a45",
     "S": "#8593a8",
+    "cube": "#e0565b",
+    "vector": "#9a6ad6",
 }
 TILES = (
     "#5b9bd5", "#f2a65a", "#6cbf84", "#c58ae0", "#e57373", "#4db6ac", "#d4b04c", "#8da4ef",

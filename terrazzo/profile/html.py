@@ -118,7 +118,7 @@ def _bars(report: Report) -> list[Data]:
                     "waits": [
                         {
                             "label": names.spoken(on),
-                            "colour": colours.PIPE.get(on, colours.PIPE["S"]),
+                            "colour": colours.PIPE[on],
                             "share": cycles / t.cycles,
                         }
                         for on, cycles in waits

@@ -10,7 +10,10 @@ PIPES: dict[CoreKind, tuple[Pipe, ...]] = {
     "vector": ("V", "MTE2", "MTE3", "S"),
 }
 _COLUMN = {"M": "mac", "V": "vec", "FIX": "fixpipe", "S": "scalar"}
-_SPOKEN = {"M": "Cube", "V": "Vector", "FIX": "FixPipe", "S": "Scalar"}
+_SPOKEN = {
+    "M": "Cube", "V": "Vector", "FIX": "FixPipe", "S": "Scalar",
+    "cube": "the cube cores", "vector": "the vector cores",
+}  # fmt: skip
 _KIND = {"cube": "aic", "vector": "aiv"}
 
 
@@ -25,7 +28,7 @@ def of_column(name: str) -> Pipe:
 
 
 def spoken(pipe: str) -> str:
-    """A pipe in a sentence."""
+    """A pipe in a sentence; the other kind of core, which a pipe may wait for as well."""
     return _SPOKEN.get(pipe, pipe)
 
 

@@ -104,6 +104,7 @@ def occupancy(timeline: Timeline, program: Program, inputs: Inputs = NONE) -> tu
         functions = [(p, f) for p in program.phases for f in p.functions if f.kind == kind]
         core = min((s.core for s in timeline.spans if s.kind == kind), default=0)
         spans = [s for s in timeline.spans if s.kind == kind and s.core == core]
+        spans.sort(key=lambda s: s.start)
         waiting: Waiting = defaultdict(deque)
         for span in spans:
             waiting[span.op, span.loc].append(span)

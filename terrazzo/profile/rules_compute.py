@@ -170,23 +170,19 @@ def hand_over(case: Case) -> Iterator[Advice]:
     mixed = [p for p in case.program.phases if p.mixed]
     if not mixed:
         return
-    foreign: dict[CoreKind, tuple[Pipe, ...]] = {
-        "cube": ("V", "MTE3"),
-        "vector": ("M", "MTE1", "FIX"),
-    }
+    other: dict[CoreKind, CoreKind] = {"cube": "vector", "vector": "cube"}
     busiest = max(u.busy for u in case.timeline.pipes) / case.timeline.cycles
-    waiting = [(case.waits(u.kind, u.pipe, foreign[u.kind]), u) for u in case.timeline.pipes]
+    waiting = [(case.waits(u.kind, u.pipe, (other[u.kind],)), u) for u in case.timeline.pipes]
     idle, use = max(waiting, key=lambda w: w[0])
     if idle < WORTH or busiest > BOUND:
         return
-    other = "vector" if use.kind == "cube" else "cube"
     fn = next(f for f in mixed[0].functions if f.kind == use.kind)
     loc = next((s.loc for s in fn.body if isinstance(s, For)), None)
     yield Advice(
         "hand_over",
         case.line(loc),
         f"{names.spoken(use.pipe)} of the {use.kind} cores waits {percent(idle)} of the time for"
-        f" the {other} cores to hand a tile over{case.at(loc)}, and no pipe is busy for more than"
+        f" the {other[use.kind]} cores to hand a tile over{case.at(loc)}, and no pipe is busy for more than"
         f" {percent(busiest)}: let the producer run further ahead (more stages of the tile in"
         " global memory)",
         idle,

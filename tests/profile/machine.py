@@ -78,7 +78,8 @@ class _Core:
                 self.crossed.append(self.free[s.pipe])
             case CrossWait():
                 at = self.flags.popleft()
-                self.gate[s.pipe] = max(self.gate.get(s.pipe, (0.0, "")), (at, "M"))
+                other = "vector" if self.kind == "cube" else "cube"
+                self.gate[s.pipe] = max(self.gate.get(s.pipe, (0.0, "")), (at, other))
             case PipeBarrier():
                 pass
             case Instr():
