@@ -105,6 +105,9 @@ def _bars(report: Report) -> list[Data]:
                 continue
             name = names.prefix(kind, pipe)
             waits = sorted(use.waits.items(), key=lambda kv: -kv[1])
+            # A pipe may wait while its last transfer is under way: what is drawn is the idle rest.
+            rest = max(0.0, 1 - t.ratio(kind, pipe))
+            part = min(1.0, rest * t.cycles / (sum(use.waits.values()) or 1.0))
             out.append(
                 {
                     "kind": kind,
@@ -120,6 +123,7 @@ def _bars(report: Report) -> list[Data]:
                             "label": names.spoken(on),
                             "colour": colours.PIPE[on],
                             "share": cycles / t.cycles,
+                            "drawn": part * cycles / t.cycles,
                         }
                         for on, cycles in waits
                         if cycles >= 0.005 * t.cycles

@@ -10,7 +10,7 @@ from terrazzo.profile.figures import BOUND
 from terrazzo.profile.replay import Use, start, trips, value
 from terrazzo.targets.davinci.chips import BLOCK, FRACTAL_ROWS, REPEAT
 from terrazzo.targets.davinci.isa import TABLE, VECTOR_HEAD
-from terrazzo.targets.davinci.program import Buffer, CoreKind, For, Let, Pipe, View
+from terrazzo.targets.davinci.program import Buffer, CoreKind, For, Let, View
 
 WORTH = 0.1  # of the launch's time
 FEW = 8  # repeats below which a vector instruction's head counts
@@ -182,9 +182,9 @@ def hand_over(case: Case) -> Iterator[Advice]:
         "hand_over",
         case.line(loc),
         f"{names.spoken(use.pipe)} of the {use.kind} cores waits {percent(idle)} of the time for"
-        f" the {other[use.kind]} cores to hand a tile over{case.at(loc)}, and no pipe is busy for more than"
-        f" {percent(busiest)}: let the producer run further ahead (more stages of the tile in"
-        " global memory)",
+        f" the {other[use.kind]} cores to hand a tile over{case.at(loc)}, and no pipe is busy for"
+        f" more than {percent(busiest)}: let the producer run further ahead (more stages of the"
+        " tile in global memory)",
         idle,
     )
 

@@ -79,7 +79,8 @@ def single_buffered(case: Case) -> Iterator[Advice]:
         yield Advice(
             "single_buffered",
             case.line(loop.loc) or case.line(loads[0].instr.loc),
-            f"MTE2 is idle {percent(idle)} of the time waiting for {names.spoken(on)}:"
+            f"MTE2 is idle {percent(idle)} of the time (it starts nothing) waiting for"
+            f" {names.spoken(on)}:"
             f" {listed(tile(b) for b in buffers)}{case.at(loads[0].instr.loc)} have {one}{place}"
             f" (stages=1); stages=2 needs {names.nbytes(need)} more of {space}, {fits}".replace(
                 "have a single buffer in", "has a single buffer in"
@@ -109,9 +110,9 @@ def short_transfers(case: Case) -> Iterator[Advice]:
                 line,
                 f"{whose}{case.at(found[0][0].instr.loc)} move{'' if many else 's'}"
                 f" {names.nbytes(moved)} at a time, {found[0][0].times:,} times a core: below"
-                f" 16 KiB issue and latency count, and {names.spoken(pipe)} is busy"
-                f" {percent(busy)}; tiles {-(-LARGE // max(moved, 1))} times as large would be"
-                " bound by their bytes",
+                f" 16 KiB issue and latency count, and {names.spoken(pipe)} has one under way"
+                f" {percent(busy)} of the time; tiles {-(-LARGE // max(moved, 1))} times as large"
+                " would be bound by their bytes",
                 busy * (1 - moved / LARGE),
             )
 

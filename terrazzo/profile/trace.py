@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from itertools import count
+from collections.abc import Iterator
+from itertools import count, zip_longest
 from typing import Any
 
 from terrazzo.profile import names
@@ -26,7 +27,12 @@ def trace(report: Report) -> dict[str, Any]:
     lanes: dict[Lane, list[Span]] = defaultdict(list)
     for span in sorted(t.spans, key=lambda s: s.start):
         lanes[span.kind, span.core, span.pipe].append(span)
-    events = [*_metadata(lanes), *_slices(report), *_arrows(report, lanes), *_counters(report)]
+    events = [
+        *_metadata(lanes),
+        *_slices(report, lanes),
+        *_arrows(report, lanes),
+        *_counters(report),
+    ]
     return {
         "traceEvents": events,
         "displayTimeUnit": "ns",
@@ -68,10 +74,12 @@ def _about(what: str, pid: int, tid: int, **args: Any) -> Event:
     return {"ph": "M", "name": what, "pid": pid, "tid": tid, "args": args}
 
 
-def _slices(report: Report) -> list[Event]:
+def _slices(report: Report, lanes: dict[Lane, list[Span]]) -> list[Event]:
+    """A read frees its pipe before its data has arrived, and slices of a thread must not overlap:
+    they end where the next one starts; `cycles` has the whole time."""
     mhz = report.timeline.chip.mhz
     out: list[Event] = []
-    for s in report.timeline.spans:
+    for s, end in ((s, end) for spans in lanes.values() for s, end in _apart(spans)):
         args: dict[str, Any] = {"cycles": s.end - s.start}
         if s.moved:
             args["bytes"] = s.moved
@@ -89,11 +97,21 @@ def _slices(report: Report) -> list[Event]:
                 "pid": _process(s.kind, s.core),
                 "tid": _thread(s.kind, s.pipe),
                 "ts": s.start / mhz,
-                "dur": (s.end - s.start) / mhz,
+                "dur": (end - s.start) / mhz,
                 "args": args,
             }
         )
     return out
+
+
+def _apart(spans: list[Span]) -> Iterator[tuple[Span, float]]:
+    for s, after in zip_longest(spans, spans[1:]):
+        yield s, min(s.end, after.start) if after else s.end
+
+
+def _end(spans: list[Span], at: int) -> float:
+    """Where the slice of spans[at] ends."""
+    return next(end for _, end in _apart(spans[at : at + 2]))
 
 
 def _arrows(report: Report, lanes: dict[Lane, list[Span]]) -> list[Event]:
@@ -119,7 +137,7 @@ def _arrows(report: Report, lanes: dict[Lane, list[Span]]) -> list[Event]:
         source, target = lanes[here][at], lanes[there][to]
         number = next(numbers)
         ends: list[tuple[str, Lane, float]] = [
-            ("s", here, min(max(a.raised, source.start), source.end)),
+            ("s", here, min(max(a.raised, source.start), _end(lanes[here], at))),
             ("f", there, target.start),
         ]
         for ph, lane, ts in ends:

@@ -8,6 +8,7 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Callable
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -87,6 +88,18 @@ def test_trace_is_in_the_trace_event_format(mixed: Report) -> None:
     last = {e["name"]: e["args"]["bytes"] for e in events if e["ph"] == "C"}
     assert last == dict.fromkeys((f"{s} bytes held" for s in ("L1", "L0A", "L0B", "L0C", "UB")), 0)
     assert {e["ph"] for e in events} == set("MXsfC")
+
+
+def test_trace_of_reads_that_overlap(gemm_report: Make) -> None:
+    """A pipe takes the next read while the last one's data is on its way."""
+    r = gemm_report()
+    spans = tuple(replace(s, end=s.end + 340) if s.pipe == "MTE2" else s for s in r.timeline.spans)
+    events = trace.trace(replace(r, timeline=replace(r.timeline, spans=spans)))["traceEvents"]
+    loads = [e for e in events if e["ph"] == "X" and e["name"] == "nd2nz"]
+    loads.sort(key=lambda e: e["ts"])
+    for a, b in zip(loads, loads[1:], strict=False):
+        assert a["dur"] > 0 and a["ts"] + a["dur"] <= b["ts"] + 1e-9
+    assert max(e["args"]["cycles"] / 1800 - e["dur"] for e in loads) == pytest.approx(340 / 1800)
 
 
 def test_tables(mixed: Report, tmp_path: Path) -> None:

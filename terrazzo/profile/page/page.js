@@ -59,7 +59,7 @@ function pipes() {
       track.append(piece);
     };
     add(p.ratio, p.colour, false, `${p.label} is busy ${percent(p.ratio)} of the time`);
-    for (const w of p.waits) add(w.share, w.colour, true, `${p.label} waits ${percent(w.share)} of the time for ${w.label}`);
+    for (const w of p.waits) add(w.drawn, w.colour, true, `${p.label} waits ${percent(w.share)} of the time for ${w.label}`);
     root.append(make("div", { class: "row" }, make("span", { class: "mono" }, `${p.name}_ratio`), track,
       make("span", { class: "value" }, percent(p.ratio), " ", make("span", { class: "muted" }, `${digits(p.us)} µs`))));
   }
@@ -67,7 +67,7 @@ function pipes() {
     root.append(make("p", { class: "note" },
       `Bank conflicts cost the vector cores ${percent(data.conflict_ratio)} of the time.`));
   }
-  root.append(make("p", { class: "note" }, "Solid: busy. Striped: idle, waiting for the pipe of that colour."));
+  root.append(make("p", { class: "note" }, "Solid: busy, from issue to completion. Striped: idle, waiting for the pipe of that colour."));
 }
 
 function traffic() {
