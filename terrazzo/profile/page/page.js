@@ -18,8 +18,8 @@ function numbers() {
     `${grouped(data.cycles)} cycles at ${grouped(data.mhz)} MHz and ${digits(data.launch_us)} µs of launch; `
     + `${data.plan} plan.`));
   const all = micros(data.until) < 0.99 * micros(data.cycles)
-    ? `One core of each kind, its first ${time(micros(data.until))} of ${time(micros(data.cycles))}. `
-    : "One core of each kind. ";
+    ? `One core of those with the same work, its first ${time(micros(data.until))} of ${time(micros(data.cycles))}. `
+    : "One core of those with the same work. ";
   const cut = data.left_out ? `${grouped(data.left_out)} later instructions are left out of this page. ` : "";
   at("shown").textContent = `${all}${cut}Drag to move, Ctrl and wheel or + and − to zoom; point at an `
     + "instruction for its figures, click to find its line.";
@@ -145,7 +145,7 @@ roofline(at("roofline"));
 pipes();
 traffic();
 source();
-at("foot").textContent = "A prediction of Terrazzo's simulator, not a measurement; one core stands for all of its kind.";
+at("foot").textContent = "A prediction of Terrazzo's simulator, not a measurement; one core stands for all with the same work.";
 theme();
 addEventListener("resize", () => view.changed());
 view.changed();

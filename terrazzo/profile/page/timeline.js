@@ -73,7 +73,9 @@ function timeline(root) {
     let drawn = -1;
     for (let i = Math.max(0, firstAfter(start, view.from) - 3); i < start.length; i++) {
       if (start[i] > view.to) break;
-      const a = Math.max(left, x(start[i], left, width)), b = x(end[i], left, width);
+      // A read frees its pipe before its data has arrived: it is drawn up to the next one.
+      const until = i + 1 < start.length ? Math.min(end[i], start[i + 1]) : end[i];
+      const a = Math.max(left, x(start[i], left, width)), b = x(until, left, width);
       if (b < left || b < drawn + 0.5) continue;
       const wide = Math.max(b - a - (b - a > 3 ? 1 : 0), 0.6);
       c.fillStyle = row.lane.colour;
