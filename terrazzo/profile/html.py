@@ -173,7 +173,8 @@ def _timeline(report: Report, spans: list[Span], until: float) -> Data:
         other = a.kind if a.to_core is None else ("vector" if a.kind == "cube" else "cube")
         core = a.core if a.to_core is None else a.to_core
         ends = place.get((a.kind, a.core, a.src)), place.get((other, core, a.dst))
-        if None not in ends and a.taken <= until:
+        # Flags that are up from the start only fill the picture.
+        if None not in ends and a.raised > 0 and a.taken <= until:
             arrows.append([ends[0], round(a.raised, 1), ends[1], round(a.taken, 1)])
     pipes = [names.spoken(p) for p in waited]
     return {"lanes": out, "ops": ops, "pipes": pipes, "arrows": arrows[:SPANS]}
