@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from terrazzo.profile import names
+from terrazzo.targets.davinci.constants import DEFAULT
 from terrazzo.targets.davinci.isa import MACS, TABLE
 from terrazzo.targets.davinci.program import Instr, Program, views, walk
 from terrazzo.targets.davinci.timeline import Timeline
@@ -22,7 +23,6 @@ PATH_PEAK = {
     "GM->UB": 128, "GM->L1": 256, "UB->GM": 128, "L1->L0A": 256, "L1->L0B": 128, "L0C->GM": 128,
     "UB->UB": 256,
 }  # fmt: skip
-L2_SHARE = 110  # bytes a cycle and cube core: all of them together reach about 5 TB/s
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,8 @@ def vector_tflops(timeline: Timeline, program: Program) -> float:
 
 
 def l2_tb_s(timeline: Timeline) -> float:
-    return L2_SHARE * timeline.chip.cube_cores * timeline.chip.mhz / 1e6
+    """What the L2 cache gives all cores together, as the simulator has it."""
+    return DEFAULT.l2_rate * timeline.chip.cube_cores * timeline.chip.mhz / 1e6
 
 
 def traffic(timeline: Timeline) -> tuple[Traffic, ...]:

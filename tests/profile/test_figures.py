@@ -12,6 +12,7 @@ from terrazzo.ir.types import f32
 from terrazzo.profile.figures import figures, vector_tflops
 from terrazzo.profile.listing import Listing, annotated
 from terrazzo.profile.report import Report
+from terrazzo.targets.davinci.constants import DEFAULT
 from terrazzo.targets.davinci.timeline import LineUse, PipeUse, Timeline
 
 Make = Callable[..., Report]
@@ -50,7 +51,9 @@ def test_memory_bound_and_roofs() -> None:
     f = figures(timeline(100, hbm=0.85 * 176e6, elements=1e6, traffic=paths), vector_add())
     assert f.bound == "memory" and f.roof_percent == pytest.approx(85)
     roofs = {r.name: r for r in f.roofs}
-    assert roofs["l2"].used == pytest.approx(2.0) and roofs["l2"].peak == pytest.approx(4.752)
+    assert roofs["l2"].used == pytest.approx(2.0) and roofs["l2"].peak == pytest.approx(
+        DEFAULT.l2_rate * 24 * 1.8e-3
+    )
     assert f.l2_intensity == pytest.approx(1e6 / 200e6)
     moved = {x.path: x for x in f.traffic}
     assert moved["HBM"].gb_s == pytest.approx(0.85 * 1760)
