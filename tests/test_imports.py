@@ -21,6 +21,7 @@ ALLOWED: dict[str, set[str]] = {
     "targets.cpu": {"ir"},
     "targets.davinci": {"ir"},
     "targets.ascend": {"ir", "targets.davinci"},
+    "profile": {"ir", "targets.davinci"},
     "kernels": {"lang", "ir"},
     "runtime": {"ir", "lang", "targets.reference", "targets.cpu"},
     # models name the layout that weights are repacked to, which is the CPU target's own
@@ -36,6 +37,8 @@ ALLOWED: dict[str, set[str]] = {
         "ir",
         "targets.cpu",
         "targets.ascend",
+        "targets.davinci",
+        "profile",
     },
 }
 # The package itself is a facade: it brings in the engine and the language when they are asked for.

@@ -231,13 +231,15 @@ def arguments(
     with_: Iterable[str] | None,
     const: Iterable[str] | None,
     seed: int = 0,
+    filled: bool = True,
 ) -> dict[str, Any]:
-    """Keyword arguments of a call, from the options of the command line."""
+    """Keyword arguments of a call, from the options of the command line. Unless `filled`, only
+    index tensors have values."""
     from terrazzo.cli import kernel_inputs
 
     sizes = kernel_inputs.extents(kernel, _numbers("--shape", shape))
     chosen = kernel_inputs.types(kernel, _named("--dtype", dtype))
-    given = kernel_inputs.make(kernel, sizes, chosen, _pairs(with_), seed)
+    given = kernel_inputs.make(kernel, sizes, chosen, _pairs(with_), seed, filled)
     return given | _numbers("--const", const)
 
 

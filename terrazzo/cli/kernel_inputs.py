@@ -94,8 +94,11 @@ def make(
     chosen: Mapping[str, ElemType],
     present: Collection[str],
     seed: int = 0,
+    filled: bool = True,
 ) -> dict[str, Any]:
-    """Keyword arguments of one call. `present`: optional tensors to give. Deterministic."""
+    """Keyword arguments of one call. `present`: optional tensors to give. Deterministic. Unless
+    `filled`, only index tensors have values; the others are zeros, whose memory no one touches, for
+    those who look at shapes."""
     optional = {p.name for p in kernel.params if p.optional}
     for name in present:
         if name not in optional:
@@ -107,12 +110,16 @@ def make(
         if p.kind == "scalar" and p.default is ...:
             out[p.name] = SCALARS.get(p.name, 1)
         elif p.kind == "tensor" and (not p.optional or p.name in present):
-            out[p.name] = _tensor(p, sizes, chosen, rng)
+            out[p.name] = _tensor(p, sizes, chosen, rng if filled else None, seed)
     return out
 
 
 def _tensor(
-    p: ParamSpec, sizes: Extents, chosen: Mapping[str, ElemType], rng: np.random.Generator
+    p: ParamSpec,
+    sizes: Extents,
+    chosen: Mapping[str, ElemType],
+    rng: np.random.Generator | None,
+    seed: int,
 ) -> Any:
     dtype = chosen[p.dtype.name] if isinstance(p.dtype, TypeVar) else p.dtype
     shape = tuple(sizes[d.name] for d in p.dims)
@@ -122,9 +129,15 @@ def _tensor(
                 f"dim {p.dims[-1]} is {shape[-1]:,}",
                 f"{dtype} holds groups of {dtype.group}: choose a multiple",
             )
+        if rng is None:
+            row = formats.bytes_per_row(dtype, shape[-1])
+            return Packed(dtype, shape, np.zeros((*shape[:-1], row), np.uint8))
         values = rng.standard_normal(shape, np.float32)
         return Packed(dtype, shape, formats.encode(dtype, values))
     assert isinstance(dtype, DType)
+    if rng is None and (dtype.kind == "float" or dtype in (DTYPES["u32"], DTYPES["i8"])):
+        return np.zeros(shape, dtype.numpy)
+    rng = rng or np.random.default_rng(seed)
     if dtype.kind == "float":
         return _floats(p.name, shape, rng).astype(dtype.numpy)
     if dtype is DTYPES["u32"]:

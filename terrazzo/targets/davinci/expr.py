@@ -6,9 +6,11 @@ events and scalar operands. Integer division rounds down, as in Python.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,20 @@ _MEANING: dict[str, Callable[..., Any]] = {
     "neg": lambda a: -a,
     "sqrt": lambda a: a**0.5,
 }
+# The same for whole arrays of values at a time.
+_ARRAYS: dict[str, Callable[..., Any]] = {
+    "min": np.minimum,
+    "max": np.maximum,
+    "lt": lambda a, b: np.less(a, b) * 1,
+    "le": lambda a, b: np.less_equal(a, b) * 1,
+    "eq": lambda a, b: np.equal(a, b) * 1,
+    "ne": lambda a, b: np.not_equal(a, b) * 1,
+    "and": lambda a, b: np.logical_and(a, b) * 1,
+    "or": lambda a, b: np.logical_or(a, b) * 1,
+    "select": np.where,
+    "neg": np.negative,
+    "sqrt": np.sqrt,
+}
 
 
 def var(name: str) -> Expr:
@@ -106,16 +122,27 @@ def compiled(e: Scalar) -> Callable[[Env, Any], Any]:
     return eval(code, {"f": _MEANING})  # noqa: S307 - our own text, names are quoted
 
 
-def _source(e: Scalar) -> str:
+def compiled_all(
+    exprs: Iterable[Scalar], arrays: bool = False
+) -> Callable[[Env, Any], tuple[Any, ...]]:
+    """All of `exprs` at once, as `compiled`. With `arrays` a variable may be an integer array, and
+    what depends on it is one (a condition that chooses is evaluated on both sides)."""
+    parts = "".join(f"{_source(e, arrays)}, " for e in exprs)
+    meaning = _ARRAYS if arrays else _MEANING
+    return eval(f"lambda env, gm, f=f, np=np: ({parts})", {"f": meaning, "np": np})  # noqa: S307
+
+
+def _source(e: Scalar, arrays: bool = False) -> str:
     if not isinstance(e, Expr):
         return repr(e)
     if e.op in ("var", "arg"):
         return f"env[{e.args[0]!r}]"
     if e.op == "load":
-        return f"int(gm[{e.args[0]!r}][{', '.join(map(_source, e.args[1:]))},])"
+        element = f"gm[{e.args[0]!r}][{''.join(_source(a, arrays) + ', ' for a in e.args[1:])}]"
+        return f"np.asarray({element}, np.int64)" if arrays else f"int({element})"
     if e.op in ("add", "sub", "mul", "div", "mod", "fdiv"):
-        return f"({_source(e.args[0])} {_SIGNS[e.op]} {_source(e.args[1])})"
-    return f"f[{e.op!r}]({', '.join(map(_source, e.args))})"
+        return f"({_source(e.args[0], arrays)} {_SIGNS[e.op]} {_source(e.args[1], arrays)})"
+    return f"f[{e.op!r}]({', '.join(_source(a, arrays) for a in e.args)})"
 
 
 def names(e: Scalar) -> set[str]:

@@ -17,7 +17,7 @@ class Span:
     """One instruction on one core's pipe: it was issued at `start` and complete at `end` (a read of
     global memory frees its pipe before the data has arrived). `waited`: how long the pipe stood
     idle before it, and `on`: the pipe it waited for ("" if it did not; "S" for the core's own
-    order). `moved`: bytes."""
+    order; "cube" or "vector" for cores of the other kind). `moved`: bytes."""
 
     core: int  # number among the cores of its kind
     kind: CoreKind
