@@ -27,7 +27,7 @@ class Class:
     fns: tuple[int, ...]
     members: list[tuple[int, ...]]
     counts: tuple[dict[int, int], ...]
-    hot: tuple[dict[Gm, tuple[int, int]], ...]
+    hot: tuple[dict[Gm, int], ...]
 
 
 @dataclass(frozen=True, eq=False)

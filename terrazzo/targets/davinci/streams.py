@@ -141,10 +141,10 @@ class Share:
 @dataclass
 class Streams:
     """Of one phase. `shares`: by tensor. `hot`: for a core (kind, number), tensors that other cores
-    of its kind read in the very same order, with the number of those cores and their group."""
+    of its kind read in the very same order, with the name of the group."""
 
     shares: dict[Gm, Share]
-    hot: dict[tuple[str, int], dict[Gm, tuple[int, int]]] = field(default_factory=dict)
+    hot: dict[tuple[str, int], dict[Gm, int]] = field(default_factory=dict)
 
 
 class Cache:
@@ -311,9 +311,9 @@ def _hot(cores: dict[tuple[str, int], list[Transfers]]) -> dict[tuple[str, int],
                 streams[t.gm] = hash((streams.get(t.gm), at))
         for gm, stream in streams.items():
             groups.setdefault((core[0], gm, stream), []).append(core)
-    hot: dict[tuple[str, int], dict[Gm, tuple[int, int]]] = {}
+    hot: dict[tuple[str, int], dict[Gm, int]] = {}
     for (_, gm, _), members in groups.items():
         if len(members) > 1:
             for core in members:
-                hot.setdefault(core, {})[gm] = (len(members), hash(tuple(members)))
+                hot.setdefault(core, {})[gm] = hash(tuple(members))
     return hot

@@ -84,9 +84,9 @@ class PhaseTimer:
         group, end = self.group(c, speeds, stop)
         return _Moved(end, sum(x.hbm for x in group.cores), sum(x.l2 for x in group.cores))
 
-    def hot_share(self, c: Class) -> float:
-        """Bytes of the busiest shared address stream, over all cores that read it, by bytes moved
-        by one group of the class."""
+    def hot_shares(self, c: Class) -> dict[int, float]:
+        """Of the bytes that one group of the class moves, the share that belongs to each stream of
+        addresses which other cores read as well."""
         streams: dict[int, float] = {}
         total = 0.0
         for counts, fn, hot in zip(c.counts, c.fns, c.hot, strict=True):
@@ -94,16 +94,16 @@ class PhaseTimer:
                 w = self.works[fn][number]
                 total += times * w.gm_bytes * w.spread
                 if w.gm in hot and not w.write:
-                    cores, name = hot[w.gm]
-                    streams[name] = streams.get(name, 0.0) + cores * times * w.gm_bytes
-        return max(streams.values()) / total if streams else 0.0
+                    streams[hot[w.gm]] = streams.get(hot[w.gm], 0.0) + times * w.gm_bytes
+        return {name: moved / total for name, moved in streams.items()}
 
     def settle(self) -> Speeds:
         """The factors that keep to the caps."""
         classes, chip, k = self.prepared.classes, self.chip, self.k
         hbm_cap = k.hbm_share * chip.hbm_tb_s * 1e6 / chip.mhz
         l2_cap = k.l2_rate * chip.cube_cores
-        hot = [self.hot_share(c) for c in classes]
+        hot = [self.hot_shares(c) for c in classes]
+        sizes = [len(c.members) for c in classes]
         factors: list[float] = []
         bounds: list[float] = []
         begin = 0.0
@@ -125,12 +125,15 @@ class PhaseTimer:
                     for c, m in zip(classes, moved, strict=True)
                 ]
                 done = [(m.hbm - b.hbm, m.l2 - b.l2) for m, b in zip(at, before, strict=True)]
-                sizes = [len(c.members) for c in classes]
+                together: dict[int, float] = {}
+                for n, shares, d in zip(sizes, hot, done, strict=True):
+                    for name, share in shares.items():
+                        together[name] = together.get(name, 0.0) + n * share * d[1]
                 time = end - begin
                 use = max(
                     sum(n * d[0] for n, d in zip(sizes, done, strict=True)) / (hbm_cap * time),
                     sum(n * d[1] for n, d in zip(sizes, done, strict=True)) / (l2_cap * time),
-                    *(h * d[1] / (k.hot_rate * time) for h, d in zip(hot, done, strict=True)),
+                    *(moved / (k.hot_rate * time) for moved in together.values()),
                 )
                 return use, end, end == max(ends)
 
