@@ -12,7 +12,6 @@ from collections.abc import Sequence
 import typer
 
 from terrazzo.cli import bench, cache, chat, doctor, generate, kernel, models, pull
-from terrazzo.cli import kernel_profile as kernel_profile  # adds its commands to `kernel`
 from terrazzo.cli.main import INTERRUPTED, USER_ERROR
 from terrazzo.errors import TerrazzoError
 

@@ -40,7 +40,7 @@ class Report:
         )
 
     def json(self) -> dict[str, Any]:
-        """The figures under the keys that `terrazzo kernel profile --json` documents."""
+        """The figures under the keys that machines read."""
         return {
             "kernel": self.program.name,
             "chip": self.timeline.chip.name,
