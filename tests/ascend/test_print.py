@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from ascend_interpret import run
 from ascend_programs import (
     Builder,
     add_program,
@@ -21,6 +20,7 @@ from ascend_programs import (
     zoo,
     zoo_program,
 )
+from core_interpret import run
 
 from terrazzo.errors import KernelError
 from terrazzo.ir.types import bool_, f16, f32, i8, i32, u8

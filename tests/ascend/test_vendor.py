@@ -12,7 +12,6 @@ from pathlib import Path
 import llvmlite.binding as llvm
 import numpy as np
 import pytest
-from ascend_interpret import run
 from ascend_programs import (
     Builder,
     add_program,
@@ -25,6 +24,7 @@ from ascend_programs import (
     zoo,
     zoo_program,
 )
+from core_interpret import run
 
 from terrazzo.errors import CapacityError, KernelError, OptionError
 from terrazzo.ir.types import DType, bf16, f16, f32, i8, i32

@@ -3,6 +3,7 @@ addresses in global memory."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from terrazzo.targets.davinci.lower import Lowering
 
 
-class Core:
+class Core(ABC):
     """One function of a phase. `group`: the number of its cube core (or its own, if there is only
     one kind). `depth`: loops around the current statement, the grid included."""
 
@@ -38,8 +39,7 @@ class Core:
         self.graph = low.graph
         self.e = Emitter({}, low.order)
         self.prologue: list[p.Stmt] = []
-        self.numbers = Scalars(low.graph, low.dims, low.gm)
-        self.numbers.ranges = self.e.ranges
+        self.numbers = Scalars(low.graph, low.dims, self.e.ranges)
         self.kept: dict[int, Any] = {}
         self.depth = 0
         self.stages = low.options.slots  # slots of what is loaded here
@@ -55,7 +55,16 @@ class Core:
         self.stages = self.low.options.slots
 
     def set_range(self, axis: str, r: Range) -> None:
+        """Where an axis's block is, for all cores of the group."""
         self.e.ranges[axis] = r
+        self.numbers.blocks[axis] = r
+
+    def share(self, axis: str, begin: Scalar, size: Scalar, cap: int) -> None:
+        """This core works on `size` indices of an axis's block, from its index `begin` on. What the
+        kernel computes from the block's start and extent (loop bounds) stays that of the whole
+        block, on every core."""
+        self.shifted[axis] = begin
+        self.e.ranges[axis] = Range(add(self.e.ranges[axis].start, begin), size, cap)
 
     def block(self, statements: Sequence[Stmt]) -> None:
         for s in statements:
@@ -67,15 +76,18 @@ class Core:
                     raise mark(KernelError("a grid within a grid is not for this target"), s.loc)
                 if self.relevant(s):
                     self.loop(s)
+                else:
+                    self.end(s)  # the other kind's result may arrive here
             elif not self.numbers.statement(s):
                 self.tile_statement(s)
 
+    @abstractmethod
     def relevant(self, s: Loop) -> bool:
         """Whether this kind of core has anything to do in a loop."""
-        raise NotImplementedError
 
+    @abstractmethod
     def tile_statement(self, s: Op | Load | Store) -> None:
-        raise NotImplementedError
+        """A load, a store or an operation on tiles."""
 
     def loop(self, s: Loop) -> None:
         (v,) = s.vars
@@ -159,11 +171,13 @@ class Core:
                 self.finish_carry(c)
         self.e.body += lets
 
+    @abstractmethod
     def begin_carry(self, s: Loop, c: Carry, lo: Scalar) -> None:
-        raise NotImplementedError
+        """Before the loop: a carried tile's first value."""
 
+    @abstractmethod
     def finish_carry(self, c: Carry) -> None:
-        raise NotImplementedError
+        """At a trip's end: its next."""
 
     def end(self, s: Loop) -> None:
         """After a loop: results stand for what was carried."""

@@ -21,7 +21,6 @@ from terrazzo.targets.davinci.chips import CROSS_FLAGS
 from terrazzo.targets.davinci.expr import add, make, mul, sub, var
 from terrazzo.targets.davinci.program import CoreKind, CrossSet, CrossWait, Gm, Let, Pipe, View
 from terrazzo.targets.davinci.split import Split
-from terrazzo.targets.davinci.tiles import Range
 
 if TYPE_CHECKING:
     from terrazzo.targets.davinci.core import Core
@@ -150,9 +149,7 @@ def halve(core: Core, parts: Split, grid: Loop, ratio: int) -> None:
     r = core.e.ranges[axis]
     each = make("div", add(r.size, ratio - 1), ratio)
     begin = make("min", mul(half, each), r.size)
-    core.shifted[axis] = begin
     size = make("min", each, sub(r.size, begin))
     if isinstance(r.size, int) and r.size % ratio == 0:
         size, begin = r.size // ratio, mul(half, r.size // ratio)
-        core.shifted[axis] = begin
-    core.set_range(axis, Range(add(r.start, begin), size, -(-r.cap // ratio)))
+    core.share(axis, begin, size, -(-r.cap // ratio))

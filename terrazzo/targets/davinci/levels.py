@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from terrazzo.ir.graph import Graph, operands, walk
-from terrazzo.ir.ops import Load, Loop, Op, Stmt
+from terrazzo.ir.ops import Load, Loop, Op, Stmt, Store
 from terrazzo.ir.types import Value
 from terrazzo.targets.davinci.program import CoreKind
 from terrazzo.targets.davinci.split import Split
@@ -29,32 +29,67 @@ class Group:
 
 
 def groups(graph: Graph, parts: Split, loop: Loop, kind: CoreKind, ahead: int) -> list[Group]:
-    """The loop's body for one kind of core. One group if nothing goes to and fro in it."""
+    """The loop's body for one kind of core. One group if nothing goes to and fro in it.
+
+    Work that hangs on a crossing or a carried value, or is handed over, is done once, in the group
+    of its level. A value received goes to the first group that reads it. Everything else (indices,
+    scalars, loads) is cheap, and is done in every group that reads it, for that group's trip."""
     body = loop.body
     made = _made(body)
-    inner = set(made)
-    if not (inner & parts.to_vector.keys() and inner & parts.to_cube.keys()) or ahead < 1:
+    if ahead < 1 or not (
+        made.keys() & parts.to_vector.keys() and made.keys() & parts.to_cube.keys()
+    ):
         return [Group(body, 0, {})]
-    level = _levels(graph, parts, loop, made)
-    own = sorted({level[id(s)] for s in body if _kind(parts, s) == kind and _works(parts, s)})
+    level = _levels(parts, loop, made)
+    if level is None:
+        return [Group(body, 0, {})]
+    once = {id(s) for s in body if _once(parts, loop, s, kind, level)}
+    own = sorted({level[id(s)] for s in body if id(s) in once})
     if len(own) < 2:
         return [Group(body, 0, {})]
     each = ahead if kind == "cube" else max(1, ahead - 1)
-    shift = {lv: n * each for n, lv in enumerate(own)}
-    out: list[Group] = []
-    for n, lv in enumerate(own):
-        low = own[n - 1] if n else -1
-        mine = tuple(s for s in body if low < level[id(s)] <= lv or (lv == own[-1]
-                     and level[id(s)] > lv))  # fmt: skip
-        out.append(Group(mine, shift[lv], {}))
-    at = {i: g.shift for g in out for i in _made(g.statements)}
+    chosen: list[tuple[Stmt, ...]] = []
+    received: set[int] = set()
+    for lv in own:
+        wanted = [s for s in body if id(s) in once and level[id(s)] == lv]
+        mine = {id(s) for s in wanted}
+        while wanted:
+            for v in _reads(wanted.pop()):
+                source = made.get(v.id)
+                if source is None or id(source) in mine | once | received:
+                    continue
+                mine.add(id(source))
+                if _kind(parts, source) == kind or not _works(parts, source):
+                    wanted.append(source)
+                else:
+                    received.add(id(source))
+        chosen.append(tuple(s for s in body if id(s) in mine))
+    shifts = [n * each for n in range(len(own))]
+    at: dict[int, int] = {}
+    for statements, shift in zip(chosen, shifts, strict=True):
+        for s in statements:
+            if id(s) in once or id(s) in received:
+                at.update(dict.fromkeys(_made((s,)), shift))
     slots: dict[int, int] = {}
-    for g in out:
-        for s in walk(g.statements):
-            for v in _reads(s):
-                if v.id in at and at[v.id] < g.shift:
-                    slots[v.id] = max(slots.get(v.id, 1), g.shift - at[v.id] + 1)
-    return [Group(g.statements, g.shift, slots) for g in out]
+    for statements, shift in zip(chosen, shifts, strict=True):
+        for v in (v for s in walk(statements) for v in _reads(s)):
+            if at.get(v.id, shift) < shift:
+                slots[v.id] = max(slots.get(v.id, 1), shift - at[v.id] + 1)
+    return [Group(b, shift, slots) for b, shift in zip(chosen, shifts, strict=True)]
+
+
+def _once(parts: Split, loop: Loop, s: Stmt, kind: CoreKind, level: Mapping[int, int]) -> bool:
+    """Whether `s` is work of this kind of core that must not be done in two groups."""
+    if isinstance(s, Store):
+        return kind == ("cube" if id(s) in parts.direct else "vector")
+    if not _works(parts, s) or _kind(parts, s) != kind:
+        return False
+    if kind == "cube" or level[id(s)] > 0 or isinstance(s, Loop):
+        return True
+    tied = {c.next.id for c in loop.carries}
+    carried = {c.var.id for c in loop.carries}
+    out = _made((s,)).keys()
+    return bool(out & (parts.to_cube.keys() | tied)) or any(v.id in carried for v in _reads(s))
 
 
 def _works(parts: Split, s: Stmt) -> bool:
@@ -90,8 +125,9 @@ def _reads(s: Stmt) -> tuple[Value, ...]:
     return operands(s)
 
 
-def _levels(graph: Graph, parts: Split, loop: Loop, made: Mapping[int, Stmt]) -> dict[int, int]:
-    """By id of the statement. Readers and the maker of a carried value have one level."""
+def _levels(parts: Split, loop: Loop, made: Mapping[int, Stmt]) -> dict[int, int] | None:
+    """By id of the statement. Readers and the maker of a carried value have one level; None if what
+    a trip hands to the next crosses on its way, since then trips cannot overlap."""
     level = {id(s): 0 for s in loop.body}
     changed = True
     while changed:
@@ -114,4 +150,6 @@ def _levels(graph: Graph, parts: Split, loop: Loop, made: Mapping[int, Stmt]) ->
             for s in tied:
                 if level[id(s)] < top:
                     level[id(s)], changed = top, True
+        if max(level.values()) > len(loop.body):
+            return None
     return level

@@ -107,7 +107,7 @@ def lower(
 
 def _phase(low: Lowering, before: tuple[Stmt, ...], grid: Loop) -> Phase:
     parts = split(low.graph, (*before, *grid.body))
-    numbers = Scalars(low.graph, low.dims, low.gm)
+    numbers = Scalars(low.graph, low.dims, {})
     for s in before:
         numbers.statement(s)
     axes = [
@@ -154,7 +154,7 @@ def _function(
     core = make_core(low, parts, crossing, group)
     for a in (x for x in low.kernel.axes if not x.block):
         extent = low.dims[a.dim]
-        core.e.ranges[a.name] = Range(0, extent, extent)
+        core.set_range(a.name, Range(0, extent, extent))
     core.enter(before)
     core.depth = 1
     with core.e.nested() as body:

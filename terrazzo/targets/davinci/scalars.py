@@ -11,7 +11,6 @@ from terrazzo.ir.ops import Load, Op, Stmt
 from terrazzo.ir.place import mark
 from terrazzo.ir.types import DType, Value, bool_
 from terrazzo.targets.davinci.expr import Expr, Scalar, add, make
-from terrazzo.targets.davinci.program import Gm
 from terrazzo.targets.davinci.tiles import Range
 
 _OPS = {"add": "add", "sub": "sub", "mul": "mul", "floordiv": "div", "mod": "mod", "min": "min",
@@ -20,11 +19,12 @@ _OPS = {"add": "add", "sub": "sub", "mul": "mul", "floordiv": "div", "mod": "mod
 
 
 class Scalars:
-    """Expressions by value. `ranges` (set by the walk) says where axes are."""
+    """Expressions by value. `blocks` (filled by the walk) says where axes are; `own`, which part of
+    them is this core's."""
 
-    def __init__(self, graph: Graph, dims: Mapping[str, int], gm: Mapping[str, Gm]) -> None:
-        self.graph, self.dims, self.gm = graph, dims, gm
-        self.ranges: dict[str, Range] = {}
+    def __init__(self, graph: Graph, dims: Mapping[str, int], own: Mapping[str, Range]) -> None:
+        self.graph, self.dims, self.own = graph, dims, own
+        self.blocks: dict[str, Range] = {}
         self._known: dict[int, Scalar] = {}
 
     def set(self, v: Value, value: Scalar) -> None:
@@ -61,9 +61,9 @@ class Scalars:
             case "arg":
                 return Expr("arg", (s.attr("name"),))
             case "start":
-                return self.ranges[typed(str, s.attr("axis"))].start
+                return self.blocks[typed(str, s.attr("axis"))].start
             case "extent":
-                return self.ranges[typed(str, s.attr("axis"))].size
+                return self.blocks[typed(str, s.attr("axis"))].size
         if not all(self.has(a) for a in s.args):
             return None
         args = [self.get(a) for a in s.args]
@@ -91,8 +91,8 @@ class Scalars:
         return make(name, *args)
 
     def at(self, v: Value, places: Mapping[str, Scalar]) -> Scalar | None:
-        """Element of an index tile: `v` where each axis is at its place within the block. None if
-        it is not made of index tensors, indices and scalars."""
+        """Element of an index tile: `v` where each axis is at its place within this core's part.
+        None if it is not made of index tensors, indices and scalars."""
         if self.has(v):
             return self.get(v)
         d = self.graph.defs[v.id]
@@ -102,7 +102,7 @@ class Scalars:
             return None
         if d.op == "index":
             axis = typed(str, d.attr("axis"))
-            return add(self.ranges[axis].start, places[axis])
+            return add(self.own[axis].start, places[axis])
         args = [self.at(a, places) for a in d.args]
         if d.op not in _OPS or any(a is None for a in args):
             return None
@@ -117,5 +117,5 @@ class Scalars:
                     return None
                 index.append(at)
             else:
-                index.append(add(self.ranges[i.axis].start, places[i.axis]))
+                index.append(add(self.own[i.axis].start, places[i.axis]))
         return Expr("load", (d.param, *index))

@@ -17,7 +17,7 @@ from terrazzo.ir.place import mark
 from terrazzo.ir.types import DType, Value, bf16, bool_, f16, f32, i8, i32, u8, u32
 from terrazzo.targets.davinci.expr import Scalar, add, make, mul, sub
 from terrazzo.targets.davinci.program import If, Instr, Operand, Stmt, View
-from terrazzo.targets.davinci.tiles import Affine, Constant, Emitter, Kept, Tile
+from terrazzo.targets.davinci.tiles import Affine, Constant, Emitter, Kept, Range, Tile
 
 Axes = tuple[str, ...]
 
@@ -74,12 +74,6 @@ class Vector:
             case Relative():
                 return self.mask(kept)
         raise AssertionError(kept)
-
-    def operand(self, kept: Kept | Relative, dtype: DType, axes: Axes, scalar: bool) -> Operand:
-        """A view over `axes`, or the scalar itself where the instruction takes one."""
-        if isinstance(kept, Constant) and scalar:
-            return kept.value
-        return self.e.view(self.tile(kept, dtype, ()), axes)
 
     # -- operations ----------------------------------------------------------------------------
 
@@ -337,7 +331,7 @@ class Vector:
         if known is not None:
             return known
         e = self.e
-        full = {a: r.__class__(0, r.cap, r.cap) for a, r in e.ranges.items()}
+        full = {a: Range(0, r.cap, r.cap) for a, r in e.ranges.items()}
         ranges, body, e.ranges, e.body = e.ranges, e.body, full, self.prologue
         try:
             parts = [self.cast(self.tile(Affine(a, 0), i32, ()), f32, (a,)) for a in (column, row)]

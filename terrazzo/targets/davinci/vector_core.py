@@ -72,21 +72,25 @@ class VectorCore(Core):
         if s.op == "index":
             return Affine(str(s.attr("axis")), 0)
         out = self.targets.get(s.result.id)
-        slots, trip = self.group_slots
-        if out is None and slots.get(s.result.id, 1) > 1:
-            assert isinstance(s.result.dtype, DType)
-            out = self.e.tile("t", s.result.dtype, s.result.axes, slots[s.result.id])
-            out = replace(out, slot=trip)
+        later = self.group_slots[0].get(s.result.id, 1) > 1  # groups that run behind read it
+        if out is None and later:
+            out = self._slotted("t", s.result)
         if s.op == "reduce":
             source = self.vector.tile(self.get(s.args[0]), self.dtype(s.args[0]),
                                       self.e.sorted(s.args[0].axes))  # fmt: skip
             return self.vector.reduce(s, source, out)
         made = self.vector.compute(s, [self.get(a) for a in s.args], out, self.free)
-        if slots.get(s.result.id, 1) > 1 and isinstance(made, Tile) and made is not out:
-            assert out is not None
+        if later and out is not None and isinstance(made, Tile) and made is not out:
             self.copy(made, out, s.result)
             return out
         return made
+
+    def _slotted(self, stem: str, v: Value) -> Tile:
+        """A tile for `v`, with a slot for every trip that is under way."""
+        slots, trip = self.group_slots
+        count = slots.get(v.id, 1)
+        tile = self.e.tile(stem, self.dtype(v), v.axes, count)
+        return replace(tile, slot=trip) if count > 1 else tile
 
     def dtype(self, v: Value) -> DType:
         assert isinstance(v.dtype, DType)
@@ -252,7 +256,7 @@ class VectorCore(Core):
 
     def receive(self, v: Value) -> None:
         c = self.crossing[v.id]
-        tile = self.e.tile("received", self.dtype(v), v.axes)
+        tile = self._slotted("received", v)
         c.begin_read(self)
         self.transfer(tile, c.view(self, tile.axes))
         c.end_read(self)

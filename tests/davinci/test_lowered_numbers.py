@@ -1,0 +1,127 @@
+"""The library's kernels as buffer-level core programs, run with numbers, against the reference
+target: shapes with tails, all element types.
+
+The tolerance is `roundings` of the output's type (of f32 for an f32 output: 2^-23), of a value as
+large as the output or a sixteenth of the largest one: operands cancel. What the chip computes in
+another way than the reference (exp2, tanh, f32 sums in order, weights in f16) costs more than one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from core_interpret import run
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from terrazzo.cli.kernel import arguments, find
+from terrazzo.cli.kernel_inputs import copied
+from terrazzo.errors import KernelError
+from terrazzo.ir.types import bf16, f16, f32, i32
+from terrazzo.lang.bind import bind
+from terrazzo.runtime import launch
+from terrazzo.targets.davinci.chips import chip
+from terrazzo.targets.davinci.lower import Options, lower
+
+TINY = Options(cores=2, vector_cores=3)  # several blocks a core, whatever the shape
+
+
+def compare(name: str, shape: str, types: str = "", given: str = "", consts: str = "",
+            options: Options = TINY, roundings: float = 2) -> None:  # fmt: skip
+    """One launch of a kernel of the library, its options as on the command line."""
+    kernel = find(name)
+    args = arguments(kernel, [shape], [types] if types else None, [given] if given else None,
+                     [consts] if consts else None)  # fmt: skip
+    ours, theirs = ({n: copied(x) for n, x in args.items()} for _ in range(2))
+    launch.reference(kernel, (), theirs)
+    b = bind(kernel, (), ours)
+    ir = kernel.specialise(b.dtypes, b.consts, b.present, b.statics, "davinci")
+    program = lower(ir, b.dims, chip("910b2"), options)
+    tensors: dict[str, Any] = {n: t.array for n, t in b.tensors.items()}
+    with np.errstate(all="ignore"):
+        run(program, tensors, b.scalars)
+    for out in ir.stored():
+        got, want = (x[out].astype(np.float64) for x in (tensors, theirs))
+        ulp = {f16: 2.0**-10, bf16: 2.0**-7, f32: 2.0**-23, i32: 0.0}[ir.param(out).dtype]  # type: ignore[index]
+        limit = roundings * ulp * np.maximum(np.abs(want), np.abs(want).max(initial=0) / 16)
+        same = (got == want) | (np.isnan(got) & np.isnan(want))
+        assert (same | (np.abs(got - want) <= limit)).all(), (out, np.abs(got - want).max())
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
+@pytest.mark.parametrize("n", [1, 63, 1000, 20_011])
+def test_add(n: int, dtype: str) -> None:
+    compare("add", f"n={n}", f"T={dtype}")
+
+
+@pytest.mark.parametrize("n", [5, 8192, 100_003])
+def test_add_custom(n: int) -> None:
+    compare("add_custom", f"n={n}")
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
+@pytest.mark.parametrize("name", ["rms_norm", "layer_norm", "add_rms_norm"])
+def test_norms(name: str, dtype: str) -> None:
+    compare(name, "rows=13,dim=100", f"T={dtype},R={dtype}", roundings=16 if dtype == "f32" else 2)
+
+
+@settings(max_examples=10)
+@given(st.integers(1, 30), st.integers(1, 200))
+def test_softmax(rows: int, dim: int) -> None:
+    compare("softmax", f"rows={rows},dim={dim}", roundings=32)
+
+
+@pytest.mark.parametrize("name", ["silu", "gelu", "gelu_tanh", "silu_mul"])
+def test_activations(name: str) -> None:
+    """erf is right to 1.5e-7, tanh to an ulp of 1: beside small results that is many roundings."""
+    compare(name, "rows=7,dim=301", roundings=64)
+
+
+def test_rope() -> None:
+    compare("rope", "tokens=5,heads=3,half=32", "T=f16,R=f16")
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
+@pytest.mark.parametrize("shape", ["m=1,n=16,k=16", "m=130,n=270,k=100", "m=20,n=600,k=333"])
+def test_matmul(shape: str, dtype: str) -> None:
+    compare("matmul", shape, f"T={dtype},R={dtype}", roundings=64 if dtype == "f32" else 2)
+
+
+def test_matmul_swizzled() -> None:
+    compare("matmul", "m=500,n=1100,k=70", "T=f16,R=f16", options=Options(cores=3, swizzle=2))
+
+
+@pytest.mark.parametrize("given", ["", "bias", "residual", "bias,residual"])
+def test_linear(given: str) -> None:
+    compare("linear", "m=50,n=300,k=200", "A=f16,W=f16,R=f16", given)
+
+
+def test_product_with_bias_and_gelu() -> None:
+    compare("matmul_bias_gelu", "m=150,n=200,k=100", "T=f16,R=f16", roundings=4)
+
+
+@pytest.mark.parametrize(("result", "given"), [("i32", ""), ("f16", "scale"), ("f32", "scale")])
+def test_product_of_bytes(result: str, given: str) -> None:
+    compare("matmul_i8", "m=50,n=300,k=200", f"S={result}", given)
+
+
+def test_a_sum_that_goes_to_and_fro_is_refused_with_its_line() -> None:
+    """Two products a trip into one sum: the Cube could, `accumulate` does not see it yet."""
+    with pytest.raises(KernelError, match="the Cube adds to what its own loop carries from 0"):
+        compare("matmul_int4", "m=20,groups=3,half=64,n=300")
+
+
+@pytest.mark.parametrize("ahead", [0, 1, 2])
+@pytest.mark.parametrize("shape", ["heads=2,kvheads=1,s=70,t=70,d=32",
+                                   "heads=3,kvheads=3,s=33,t=600,d=16",
+                                   "heads=2,kvheads=2,s=1,t=800,d=64"])  # fmt: skip
+def test_flash_attention(shape: str, ahead: int) -> None:
+    options = Options(cores=2, ahead=ahead)
+    compare("flash_attention", shape, "Q=f16,R=f16", options=options, roundings=16)
+
+
+@pytest.mark.parametrize(("dtype", "roundings"), [("f32", 64), ("f16", 16), ("bf16", 16)])
+def test_decode_attention(dtype: str, roundings: float) -> None:
+    compare("decode_attention", "ctx=300", f"Q={dtype},R={dtype}", roundings=roundings)
