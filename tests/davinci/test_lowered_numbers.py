@@ -19,11 +19,13 @@ from hypothesis import strategies as st
 from terrazzo.cli.kernel import arguments, find
 from terrazzo.cli.kernel_inputs import copied
 from terrazzo.errors import KernelError
+from terrazzo.ir.ops import Kernel
 from terrazzo.ir.types import bf16, f16, f32, i32
 from terrazzo.lang.bind import bind
 from terrazzo.runtime import launch
 from terrazzo.targets.davinci.chips import chip
 from terrazzo.targets.davinci.lower import Options, lower
+from terrazzo.targets.davinci.schedule import schedule
 
 TINY = Options(cores=2, vector_cores=3)  # several blocks a core, whatever the shape
 
@@ -39,15 +41,21 @@ def compare(name: str, shape: str, types: str = "", given: str = "", consts: str
     b = bind(kernel, (), ours)
     ir = kernel.specialise(b.dtypes, b.consts, b.present, b.statics, "davinci")
     program = lower(ir, b.dims, chip("910b2"), options)
-    tensors: dict[str, Any] = {n: t.array for n, t in b.tensors.items()}
-    with np.errstate(all="ignore"):
-        run(program, tensors, b.scalars)
+    inputs: dict[str, Any] = {n: t.array for n, t in b.tensors.items()}
+    for made in (program, schedule(program, chip("910b2"))):
+        tensors = {n: x.copy() for n, x in inputs.items()}
+        with np.errstate(all="ignore"):
+            run(made, tensors, b.scalars)
+        same(ir, tensors, theirs, roundings)
+
+
+def same(ir: Kernel, tensors: dict[str, Any], theirs: dict[str, Any], roundings: float) -> None:
     for out in ir.stored():
         got, want = (x[out].astype(np.float64) for x in (tensors, theirs))
         ulp = {f16: 2.0**-10, bf16: 2.0**-7, f32: 2.0**-23, i32: 0.0}[ir.param(out).dtype]  # type: ignore[index]
         limit = roundings * ulp * np.maximum(np.abs(want), np.abs(want).max(initial=0) / 16)
-        same = (got == want) | (np.isnan(got) & np.isnan(want))
-        assert (same | (np.abs(got - want) <= limit)).all(), (out, np.abs(got - want).max())
+        equal = (got == want) | (np.isnan(got) & np.isnan(want))
+        assert (equal | (np.abs(got - want) <= limit)).all(), (out, np.abs(got - want).max())
 
 
 @pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
