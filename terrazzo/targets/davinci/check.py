@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from terrazzo.targets.davinci.chips import ALIGNMENT, BLOCK, Chip
 from terrazzo.targets.davinci.clocks import Clocks
 from terrazzo.targets.davinci.execute import Machine
@@ -43,7 +45,7 @@ class Checker(Watch):
             if isinstance(s, Instr) for v in list(views(s))[:1]
         }  # fmt: skip
         self.shadows: dict[Memory, Shadow] = {}
-        self.owners: dict[str, int] = {}
+        self.owners: dict[tuple[str, int], int] = {}
         self.names: list[str] = []
         self.history: dict[int, list[Instr]] = {}
         self.narrow = Narrow(program, found)
@@ -52,7 +54,7 @@ class Checker(Watch):
     # -- order ---------------------------------------------------------------------------------
 
     def phase(self, shared: Sequence[Memory]) -> None:
-        self.shared = [m for m in shared if m.gm in self.written]
+        self.shared = [m for m in shared if m.gm in self.written or m.gm and m.gm.workspace]
         for m in self.shared:
             assert m.gm is not None
             if m not in self.shadows:
@@ -104,6 +106,11 @@ class Checker(Watch):
                 self._aligned(s, r)
         for r in sources:
             self._read(s, r, number, clock)
+            if pipe == "V" and _spoilt(out, r):
+                self.found(Finding(
+                    "overlap", f"{s.op} writes `{_name(out)}` from byte {out.start} of UB on over"
+                    f" `{_name(r)}` from {r.start} on, which it still reads", "place the two apart,"
+                    " or at the same byte", s.loc))  # fmt: skip
         for r in (out, temp) if temp is not None else (out,):
             self._write(s, r, r.runs, number, clock)
         if temp is not None:
@@ -115,11 +122,13 @@ class Checker(Watch):
         self.narrow.instr(s, out, sources)
 
     def refused(self, core: int, pipe: str, s: Instr, out: Region) -> None:
-        number, clock = self._begin(core, pipe, s)
-        shadow = self.shadows.get(out.memory)
-        if shadow is not None:
-            for piece in out.runs:
-                shadow.write(piece, number, clock, self._owner(out))
+        number = self.clocks.number(core, pipe)
+        low, high = out.limits
+        if out.view.space == "GM":
+            low, high = max(low, out.low), min(high, out.high)
+        if low < high and out.memory in self.shadows:
+            piece = Piece(low, (high - low,), (1,))
+            self.shadows[out.memory].write(piece, number, self.clocks.base, self._owner(out))
 
     def _begin(self, core: int, pipe: str, s: Instr) -> tuple[int, int]:
         number = self.clocks.number(core, pipe)
@@ -127,11 +136,11 @@ class Checker(Watch):
         return number, self.clocks.tick(number)
 
     def _owner(self, r: Region) -> int:
-        name = r.view.memory.name
-        if name not in self.owners:
-            self.owners[name] = len(self.names)
-            self.names.append(name)
-        return self.owners[name]
+        key = r.view.memory.name, r.base
+        if key not in self.owners:
+            self.owners[key] = len(self.names)
+            self.names.append(_name(r))
+        return self.owners[key]
 
     def _read(self, s: Instr, r: Region, number: int, clock: int) -> None:
         shadow = self.shadows.get(r.memory)
@@ -207,6 +216,13 @@ class Checker(Watch):
         if text:
             self.found(Finding("alignment", text, f"pad to a multiple of {unit} bytes",
                                s.loc))  # fmt: skip
+
+
+def _spoilt(out: Region, r: Region) -> bool:
+    """Whether an instruction writes over what it reads, elsewhere than element by element."""
+    if r.memory is not out.memory or r.start == out.start or r.low >= out.high or out.low >= r.high:
+        return False
+    return np.shares_memory(out.arrays[0], r.arrays[0])
 
 
 def _name(r: Region) -> str:

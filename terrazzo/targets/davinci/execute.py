@@ -16,7 +16,18 @@ from terrazzo.targets.davinci.chips import Chip
 from terrazzo.targets.davinci.finding import Finding
 from terrazzo.targets.davinci.isa import TABLE
 from terrazzo.targets.davinci.memory import POISON, Memories, Memory, Region
-from terrazzo.targets.davinci.program import CrossWait, Gm, Instr, Phase, Program, WaitFlag
+from terrazzo.targets.davinci.program import (
+    Buffer,
+    CoreFn,
+    CrossWait,
+    Gm,
+    Instr,
+    Phase,
+    Program,
+    WaitFlag,
+    views,
+    walk,
+)
 from terrazzo.targets.davinci.shapes import disagreement
 from terrazzo.targets.davinci.unit import Core, Indexed, Item
 from terrazzo.targets.davinci.values import execute, row_tails
@@ -75,7 +86,7 @@ class Machine:
         for f in phase.functions:
             each = phase.ratio if phase.mixed and f.kind == "vector" else 1
             for half in range(each):
-                memories = Memories(f.buffers, self.gm, self.chip)
+                memories = Memories(_buffers(f), self.gm, self.chip)
                 cores.append(Core(f, len(cores), memories, self.tensors, self.watch, self.found,
                                   self._instr, not self.program.scheduled))  # fmt: skip
                 numbers.append((each, half, f.cores))
@@ -135,8 +146,7 @@ class Machine:
         if problem is not None:
             self.found(problem)
         if problem is not None or s in self.skip:
-            if _inside(out):
-                self.watch.refused(core.index, pipe, s, out)
+            self.watch.refused(core.index, pipe, s, out)
             return
         tail = row_tails(out) if s.op == "load" else None
         self.watch.instr(core.index, pipe, s, out, item.ins, item.temp, tail)
@@ -156,6 +166,12 @@ class Machine:
         return (
             Finding("misuse", text, "give the operands sizes that agree", s.loc) if text else None
         )
+
+
+def _buffers(f: CoreFn) -> list[Buffer]:
+    """A function's own, and those of others that it takes for its own (a mistake)."""
+    used = (v.memory for s in walk(f.body) if isinstance(s, Instr) for v in views(s))
+    return list(dict.fromkeys((*f.buffers, *(m for m in used if isinstance(m, Buffer)))))
 
 
 def _inside(r: Region) -> bool:
@@ -182,8 +198,8 @@ def _may_come(core: Core, item: Item) -> bool:
     if isinstance(item.s, WaitFlag):
         return core.will_set(item.key) or bool(core.queues["S"])
     return bool(core.peers) and all(
-        p.will_set(item.key) or p.issuing or (p.index, item.key) in core.flags
-        and core.flags[p.index, item.key] for p in core.peers
+        core.flags.get((p.index, item.key)) or p.will_set(item.key)
+        or p.issuing and p.sets_ever(item.key) for p in core.peers
     )  # fmt: skip
 
 

@@ -24,6 +24,7 @@ _REACH: dict[str, tuple[Space, ...]] = {
     "vector": ("GM", "UB"), "cube": ("GM", "L1", "L0A", "L0B", "L0C"),
 }  # fmt: skip
 _PIPES = {"vector": ("S", "V", "MTE2", "MTE3"), "cube": ("S", "M", "MTE1", "MTE2", "FIX")}
+_MOVES = ("load", "store", "nd2nz", "load_nz", "l1_to_l0a", "l1_to_l0b")
 _SHOWN = 8  # tiles in a capacity error's table
 
 
@@ -115,6 +116,10 @@ def _types(s: Instr) -> Finding | None:
         if v.dtype not in allowed:
             return Finding("dtype", f"{s.op} takes no {v.dtype}: `{_name(v)}`", "cast it to one of"
                            f" {', '.join(map(str, allowed))}", s.loc)  # fmt: skip
+    if s.op in _MOVES and ins and s.out.dtype != ins[0].dtype:
+        return Finding("dtype", f"{s.op} moves `{_name(ins[0])}` of {ins[0].dtype} to"
+                       f" `{_name(s.out)}` of {s.out.dtype}", "a move does not convert: use one"
+                       " type", s.loc)  # fmt: skip
     if len({v.dtype for v in ins}) > 1:
         return Finding("dtype", f"{s.op} of {' and '.join(str(v.dtype) for v in ins)}", "cast them"
                        " to one type", s.loc)  # fmt: skip

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from terrazzo.targets.davinci.chips import CROSS_FLAGS, EVENTS
-from terrazzo.targets.davinci.expr import Scalar, compiled
+from terrazzo.targets.davinci.expr import Expr, Scalar, compiled
 from terrazzo.targets.davinci.finding import Finding
 from terrazzo.targets.davinci.isa import TABLE
 from terrazzo.targets.davinci.memory import Located, Memories, Region
@@ -33,6 +33,7 @@ from terrazzo.targets.davinci.program import (
     Stmt,
     View,
     WaitFlag,
+    walk,
 )
 from terrazzo.targets.davinci.watch import Watch
 
@@ -62,7 +63,7 @@ class Indexed:
 @dataclass(eq=False)
 class Item:
     """A statement with its numbers, in a pipe's queue. `key`: the event or flag. `known`: what the
-    scalar unit knew when it was issued."""
+    scalar unit knew when it was issued; `order`: of being queued."""
 
     s: Stmt
     key: Any = None
@@ -70,6 +71,7 @@ class Item:
     ins: tuple[Any, ...] = ()
     temp: Region | None = None
     known: Any = None
+    order: int = 0
 
 
 @dataclass(eq=False)
@@ -91,6 +93,7 @@ class Core:
 
     def __post_init__(self) -> None:
         self._made: dict[Any, Any] = {}
+        self.sets = [s.flag for s in walk(self.f.body) if isinstance(s, CrossSet)]
 
     def start(self, number: int, half: int, scalars: Mapping[str, Any]) -> None:
         """The core forgets everything and begins its function."""
@@ -101,6 +104,7 @@ class Core:
         self.flags: dict[Any, deque[tuple[Any, CrossSet]]] = {}
         self.issuing = True
         self._depth = _DEPTH
+        self._queued = 0
         self._barrier: PipeBarrier | None = None
         self._items = self._issue(self.f.body)
 
@@ -125,6 +129,8 @@ class Core:
                 pipe, item = made
                 queue = self.queues["S" if self.in_order else pipe]
                 if queue or not self._step(pipe, item):
+                    self._queued += 1
+                    item.order = self._queued
                     queue.append(item)
                 elif isinstance(item.s, SetFlag):
                     self._drain()
@@ -148,9 +154,13 @@ class Core:
         return any(isinstance(i.s, (SetFlag, CrossSet)) and i.key == key
                    for q in self.queues.values() for i in q)  # fmt: skip
 
-    def heads(self) -> Iterator[Item]:
-        """What each pipe that stands still waits for."""
-        return (q[0] for q in self.queues.values() if q)
+    def heads(self) -> list[Item]:
+        """What each pipe that stands still waits for, in the program's order."""
+        return sorted((q[0] for q in self.queues.values() if q), key=lambda i: i.order)
+
+    def sets_ever(self, flag: int) -> bool:
+        """Whether the function sets a flag between cores at all."""
+        return any(isinstance(f, Expr) or f == flag for f in self.sets)
 
     def force(self, item: Item) -> None:
         """A wait that will never end is over, and all that was done before is known."""

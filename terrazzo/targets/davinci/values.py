@@ -148,7 +148,11 @@ def row_tails(out: Region) -> Piece | None:
     outer = run.strides[:-1]
     start = run.start + run.shape[-1]
     last = start + sum((n - 1) * s for n, s in zip(run.shape[:-1], outer, strict=True))
-    if not tail or last + tail > len(out.memory.data) or any(s < tail for s in outer):
+    if (
+        not tail
+        or last + tail > len(out.memory.data)
+        or any(s < run.shape[-1] + tail for s in outer[-1:])
+    ):
         return None
     return Piece(start, (*run.shape[:-1], tail), (*outer, 1))
 

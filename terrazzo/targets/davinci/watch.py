@@ -43,4 +43,4 @@ class Watch:
         `out`'s memory that it spoils."""
 
     def refused(self, core: int, pipe: str, s: Instr, out: Region) -> None:
-        """An instruction that is left out, since its operands are wrong; `out` is in bounds."""
+        """An instruction that is left out, since its operands are wrong, perhaps out of bounds."""
