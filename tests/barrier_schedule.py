@@ -1,4 +1,4 @@
-"""The simplest right schedule of a buffer-level program: tiles one behind the other in their spaces,
+"""The simplest right schedule of a buffer-level program: tiles one behind the other in memory,
 and a barrier of all pipes behind every instruction. What the checker must find nothing in."""
 
 from __future__ import annotations
@@ -61,14 +61,15 @@ def _product(s: Instr, placed: dict[Any, Buffer]) -> list[Stmt]:
     a, b, first = s.ins
     assert isinstance(a, View) and isinstance(b, View) and not isinstance(first, View)
     turn_a, turn_b = bool(s.attr("transpose_a")), bool(s.attr("transpose_b"))
-    (m, k), (l, n) = _room(a, turn_a), _room(b, turn_b)
+    (m, k), (other, n) = _room(a, turn_a), _room(b, turn_b)
     inner = a.sizes[0 if turn_a else 1]
     pair = l0_buffers(a.dtype)
     for l0 in pair:
         placed.setdefault((l0.space, l0.dtype), l0)
     l0a, l0b = (placed[l0.space, l0.dtype] for l0 in pair)
-    product = Product(s.out, a, b, first, inner, (m, n, min(k, l)), turn_a, turn_b, (None, None),
-                      (None, None), None, (None, None), s.loc)  # fmt: skip
+    none = (None, None)
+    product = Product(s.out, a, b, first, inner, (m, n, min(k, other)), turn_a, turn_b, none, none,
+                      None, none, s.loc)  # fmt: skip
     return expand(product, (l0a, l0b))
 
 

@@ -274,7 +274,7 @@ def test_the_report_marks_the_line_and_says_what_to_do() -> None:
     assert (race.kind, race.count, event.kind) == ("race", 16, "event")
     lines = report([race, event]).split("\n")
     assert lines[:3] == [
-        "vector.py:15:1: race: vadd reads `a` at byte 0 on V while load on MTE2 still writes it:"
+        "vector.py:16:1: race: vadd reads `a` at byte 0 on V while load on MTE2 still writes it:"
         " nothing orders the two (16 times); set an event on MTE2 behind the one and wait for it on"
         " V", "    add", "    ^^^",
     ]  # fmt: skip

@@ -19,16 +19,15 @@ from terrazzo.targets.davinci.memory import POISON, Memories, Memory, Region
 from terrazzo.targets.davinci.program import (
     Buffer,
     CoreFn,
-    CrossWait,
     Gm,
     Instr,
     Phase,
     Program,
-    WaitFlag,
     views,
     walk,
 )
 from terrazzo.targets.davinci.shapes import disagreement
+from terrazzo.targets.davinci.stuck import blamed
 from terrazzo.targets.davinci.unit import Core, Indexed, Item
 from terrazzo.targets.davinci.values import execute, row_tails
 from terrazzo.targets.davinci.watch import Watch
@@ -119,19 +118,8 @@ class Machine:
         longer = [c.reach() for c in cores]
         if any(longer):
             return
-        waits = [(c, i) for c in cores for i in c.heads()]
-        lost = [(c, i) for c, i in waits if not _may_come(c, i)]
-        between = [(c, i) for c, i in waits if isinstance(i.s, CrossWait)]
-        core, item = (lost or between or waits)[0]
-        s = item.s
-        assert isinstance(s, (WaitFlag, CrossWait))
-        if isinstance(s, WaitFlag):
-            what = f"{s.dst} waits for event {item.key[2]} of {s.src}"
-        else:
-            what = f"{s.pipe} of the {core.f.kind} core waits for flag {item.key}"
-        why = "which nobody sets" if lost else "and what would set it waits too, in a circle"
-        remedy = "set it before, or remove the wait" if lost else "change the order of the flags"
-        self.found(Finding("deadlock", f"{what}, {why}", remedy, s.loc))
+        core, item, finding = blamed(cores)
+        self.found(finding)
         core.force(item)
 
     # -- instructions --------------------------------------------------------------------------
@@ -191,16 +179,6 @@ def _outside(r: Region, loc: Any) -> Finding:
     text = (f"elements {first} to {last} of the tile `{m.tile or m.name}`, which has room for"
             f" {m.elements} in {m.space}")  # fmt: skip
     return Finding("bounds", text, "clip the operand to the tile, or enlarge the tile", loc)
-
-
-def _may_come(core: Core, item: Item) -> bool:
-    """Whether what would end this wait has been issued, or still may be."""
-    if isinstance(item.s, WaitFlag):
-        return core.will_set(item.key) or bool(core.queues["S"])
-    return bool(core.peers) and all(
-        core.flags.get((p.index, item.key)) or p.will_set(item.key)
-        or p.issuing and p.sets_ever(item.key) for p in core.peers
-    )  # fmt: skip
 
 
 def _array(g: Gm, tensors: Mapping[str, Any]) -> np.ndarray:

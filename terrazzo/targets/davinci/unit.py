@@ -151,12 +151,11 @@ class Core:
 
     def will_set(self, key: Any) -> bool:
         """Whether a flag is to be set by something that has been issued."""
-        return any(isinstance(i.s, (SetFlag, CrossSet)) and i.key == key
-                   for q in self.queues.values() for i in q)  # fmt: skip
+        return any(self.holds_set(p, key) for p in self.queues)
 
-    def heads(self) -> list[Item]:
-        """What each pipe that stands still waits for, in the program's order."""
-        return sorted((q[0] for q in self.queues.values() if q), key=lambda i: i.order)
+    def holds_set(self, pipe: str, key: Any) -> bool:
+        return any(isinstance(i.s, (SetFlag, CrossSet)) and i.key == key
+                   for i in self.queues[pipe])  # fmt: skip
 
     def sets_ever(self, flag: int) -> bool:
         """Whether the function sets a flag between cores at all."""
