@@ -104,10 +104,11 @@ class Machine:
             if not any(moved):
                 self._stuck(cores)
         for core in cores:
-            for (src, dst, event), (_, s) in core.raised.items():
-                self.found(Finding(
-                    "event", f"event {event}, {src} to {dst}, is still set at the end", "wait for"
-                    " it, so that the next kernel finds it down", s.loc))  # fmt: skip
+            for (src, dst, event), tokens in core.raised.items():
+                for _, s in tokens:
+                    self.found(Finding(
+                        "event", f"event {event}, {src} to {dst}, is still set at the end", "wait"
+                        " for it, so that the next kernel finds it down", s.loc))  # fmt: skip
             for (_, flag), tokens in core.flags.items():
                 for _, s in tokens:
                     self.found(Finding("flag", f"flag {flag} is still raised at the end", "wait"

@@ -7,7 +7,7 @@ as on the chip; so what order the flags give is the order in which the numbers a
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -63,7 +63,8 @@ class Indexed:
 @dataclass(eq=False)
 class Item:
     """A statement with its numbers, in a pipe's queue. `key`: the event or flag. `known`: what the
-    scalar unit knew when it was issued; `order`: of being queued."""
+    scalar unit knew when it was issued; `order`: of being queued; `again`: it sets an event
+    that is set, and counts once."""
 
     s: Stmt
     key: Any = None
@@ -72,6 +73,7 @@ class Item:
     temp: Region | None = None
     known: Any = None
     order: int = 0
+    again: bool = False
 
 
 @dataclass(eq=False)
@@ -100,7 +102,8 @@ class Core:
         self.memories.poison()
         self.env: dict[str, Any] = {**scalars, "core": number, "half": half}
         self.queues: dict[str, deque[Item]] = {p: deque() for p in PIPES}
-        self.raised: dict[Any, tuple[Any, SetFlag]] = {}
+        self.raised: dict[Any, deque[tuple[Any, SetFlag]]] = {}
+        self._up: Counter[Any] = Counter()  # sets less waits, of those issued
         self.flags: dict[Any, deque[tuple[Any, CrossSet]]] = {}
         self.issuing = True
         self._depth = _DEPTH
@@ -194,8 +197,13 @@ class Core:
                     case SetFlag() | WaitFlag():
                         event = int(self.number(s.event))
                         self._within(event, EVENTS, "event", s, f"{s.src} to {s.dst}")
-                        pipe = s.src if isinstance(s, SetFlag) else s.dst
-                        yield pipe, Item(s, (s.src, s.dst, event), known=self._seen())
+                        item = Item(s, (s.src, s.dst, event), known=self._seen())
+                        if isinstance(s, SetFlag):
+                            item.again = self._set_again(s, item.key)
+                            yield s.src, item
+                        else:
+                            self._up[item.key] -= 1
+                            yield s.dst, item
                     case CrossSet() | CrossWait():
                         flag = int(self.number(s.flag))
                         self._within(flag, CROSS_FLAGS, "flag", s, "core to core")
@@ -205,6 +213,18 @@ class Core:
                             yield s
             except Outside as error:
                 self.found(Finding("bounds", str(error), "correct the index", s.loc))
+
+    def _set_again(self, s: SetFlag, key: Any) -> bool:
+        """Whether the program sets an event that it has not waited for since it set it last. (A
+        pipe that runs ahead may set one again while the wait is queued: the vendor's plans do.)"""
+        self._up[key] += 1
+        if self._up[key] <= 1:
+            return False
+        self._up[key] = 1
+        self.found(Finding("event", f"event {key[2]}, {s.src} to {s.dst}, is set while it is still"
+                           " set: nobody has waited for it", "wait for it first, or use another"
+                           " event", s.loc))  # fmt: skip
+        return True
 
     def _within(self, n: int, limit: int, kind: Any, s: Any, way: str) -> None:
         if not 0 <= n < limit:
@@ -251,17 +271,16 @@ class Core:
                 self.run(self, item)
             case SetFlag():
                 self.watch.issued(self.index, pipe, item.known)
-                if item.key in self.raised:
-                    self.found(Finding(
-                        "event", f"event {item.key[2]}, {s.src} to {s.dst}, is set while it is"
-                        " still set: nobody has waited for it", "wait for it first, or use"
-                        " another event", s.loc, self.raised[item.key][1].loc))  # fmt: skip
-                self.raised[item.key] = self.watch.raised(self.index, pipe), s
+                tokens = self.raised.setdefault(item.key, deque())
+                if tokens and item.again:
+                    tokens.pop()
+                tokens.append((self.watch.raised(self.index, pipe), s))
             case WaitFlag():
-                if item.key not in self.raised:
+                tokens = self.raised.get(item.key)
+                if not tokens:
                     return False
                 self.watch.issued(self.index, pipe, item.known)
-                self.watch.taken(self.index, pipe, self.raised.pop(item.key)[0])
+                self.watch.taken(self.index, pipe, tokens.popleft()[0])
             case CrossSet():
                 self.watch.issued(self.index, pipe, item.known)
                 self._cross_set(s, pipe, item.key)
