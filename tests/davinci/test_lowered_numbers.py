@@ -107,9 +107,8 @@ def test_product_of_bytes(result: str, given: str) -> None:
     compare("matmul_i8", "m=50,n=300,k=200", f"S={result}", given)
 
 
-def test_a_sum_that_goes_to_and_fro_is_refused_with_its_line() -> None:
-    """Two products a trip into one sum: the Cube could, `accumulate` does not see it yet."""
-    with pytest.raises(KernelError, match="the Cube adds to what its own loop carries from 0"):
+def test_logic_of_bytes_is_refused_with_its_line() -> None:
+    with pytest.raises(KernelError, match="no rule for `and` in u8"):
         compare("matmul_int4", "m=20,groups=3,half=64,n=300")
 
 
