@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 
 from terrazzo.cli.kernel import arguments, find
 from terrazzo.cli.kernel_inputs import copied
-from terrazzo.errors import KernelError
 from terrazzo.ir.types import bf16, f16, f32, i32
 from terrazzo.lang.bind import bind
 from terrazzo.runtime import launch
@@ -107,9 +106,13 @@ def test_product_of_bytes(result: str, given: str) -> None:
     compare("matmul_i8", "m=50,n=300,k=200", f"S={result}", given)
 
 
-def test_logic_of_bytes_is_refused_with_its_line() -> None:
-    with pytest.raises(KernelError, match="no rule for `and` in u8"):
-        compare("matmul_int4", "m=20,groups=3,half=64,n=300")
+@settings(max_examples=10)
+@given(st.integers(1, 40), st.integers(1, 4), st.sampled_from([16, 48, 64]), st.integers(1, 300),
+       st.sampled_from(["f32", "f16"]))  # fmt: skip
+def test_products_with_four_bit_weights(m: int, groups: int, half: int, n: int, dst: str) -> None:
+    """Two products a trip into one sum; nibbles unpacked by the vector cores."""
+    shape = f"m={m},groups={groups},half={half},n={n}"
+    compare("matmul_int4", shape, f"R={dst}", roundings=64 if dst == "f32" else 2)
 
 
 @pytest.mark.parametrize("ahead", [0, 1, 2])
