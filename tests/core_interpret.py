@@ -179,6 +179,12 @@ class Core:
         data, index = self._where(s.out)
         if index.size == 0:
             return
+        if s.attr("bits"):  # the same bytes under another type
+            (source,) = s.ins
+            assert isinstance(source, View)
+            bits, places = self._where(source)
+            data[index] = bits[places].view(data.dtype)
+            return
         value = np.asarray(self._value(s, [self.read(x) for x in s.ins]))
         if data.dtype.kind in "iu" and value.dtype.kind == "f":
             value = np.rint(value)

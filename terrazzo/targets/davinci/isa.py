@@ -143,7 +143,7 @@ TABLE: dict[str, Spec] = {
     "vsel": Spec(
         "V",
         ("UB", "UB", "UB", "UB"),
-        (f16, bf16, f32, i16, i32),
+        (f16, bf16, f32, i16, i32, u32),
         None,
         _ONE,
         scalar=True,

@@ -73,7 +73,7 @@ def where(o: Operands, op: Op, args: Sequence[Kept], axes: Axes, out: Tile | Non
     e = o.e
     c, a, b = args
     dtype = op.result.dtype
-    if dtype not in (f16, bf16, f32, i16, i32):
+    if dtype not in (f16, bf16, f32, i16, i32, u32):
         assert isinstance(dtype, DType)
         raise unsupported("where", dtype, op.loc)
     if isinstance(c, Relative) and isinstance(a, Tile) and out is None and free(op.args[1]) \
