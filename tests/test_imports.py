@@ -29,6 +29,8 @@ ALLOWED: dict[str, set[str]] = {
         "targets.reference",
         "targets.cpu",
         "targets.davinci",
+        "targets.ascend",
+        "profile",
     },
     # models name the layout that weights are repacked to, which is the CPU target's own
     "models": {"kernels", "runtime", "ir", "targets.cpu"},

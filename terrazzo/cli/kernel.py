@@ -22,7 +22,11 @@ commands = typer.Typer(help="Look at the kernels, and run them.")
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="A kernel (`terrazzo kernel list`).")]
 Shape = Annotated[
-    list[str] | None, typer.Option(metavar="DIM=N,…", help="Extents, such as m=64,k=576.")
+    list[str] | None,
+    typer.Option(
+        metavar="DIM=N,…",
+        help="Extents, such as m=64,k=576. Common names are known too: batch, tokens, dim.",
+    ),
 ]
 Types = Annotated[
     list[str] | None,

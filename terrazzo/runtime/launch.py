@@ -1,7 +1,7 @@
 """Running a kernel of the language on this CPU: bind the arguments, compile (or load), launch.
 
-`lang.Kernel.__call__`, `.explain` and `.reference` end here. A recording uses `table` to note a
-launch down instead of running it.
+`lang.Kernel.__call__`, `.explain`, `.reference` and `.profile` end here. A recording uses `table`
+to note a launch down instead of running it.
 """
 
 from __future__ import annotations
@@ -248,3 +248,10 @@ def reference(kernel: Kernel, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
     b = bind(kernel, args, kwargs)
     ir = kernel.specialise(b.dtypes, b.consts, b.present, b.statics)
     reference_target.run(ir, {n: t.array for n, t in b.tensors.items()}, b.scalars)
+
+
+def profile(kernel: Kernel, args: Sequence[Any], kwargs: Mapping[str, Any], *how: Any) -> Any:
+    """The report of a simulated launch on a DaVinci chip."""
+    from terrazzo.runtime import davinci
+
+    return davinci.profile(kernel, args, kwargs, *how)

@@ -93,3 +93,14 @@ def test_kernel(case: Case, target: str) -> None:
         large = np.maximum(np.abs(want), np.abs(want).max() / 16)
         error = np.abs(got - want)
         assert (error <= case.roundings * ULP[dtype] * large).all(), (out, error.max())
+
+
+def test_prepare_gives_the_vendors_plan() -> None:
+    kernel, at = find("silu_mul"), chip("910b3")
+    shape = (f16, 64, 512)
+    given = {p.name: shape for p in kernel.params if p.kind == "tensor"}
+    program, low = davinci.prepare(kernel, (), given, at, "vendor")
+    assert program.scheduled and program.name == "silu_mul"
+    (function,) = program.phases[0].functions
+    assert function.cores == 40 and all(b.addresses for b in function.buffers)
+    assert set(low.spelt.values()) == {"f16[64, 512]"}
