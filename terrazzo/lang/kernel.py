@@ -262,7 +262,11 @@ class Kernel:
 
     # -- running ------------------------------------------------------------------------------
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run on arrays, device buffers or DLPack tensors; outputs are written in place."""
+        """Run on arrays, device buffers or DLPack tensors; outputs are written in place.
+
+        On this CPU, or on the NPU that a tensor is on; `target="ascend"` takes arrays there and
+        back.
+        """
         return _launcher().call(self, args, kwargs)
 
     def explain(self, *args: Any, **kwargs: Any) -> Any:

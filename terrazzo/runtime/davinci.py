@@ -73,12 +73,6 @@ def lowered(
     b = bind(kernel, given, {n: _array(kernel, kernel.param(n), x) for n, x in kwargs.items()})
     options = options or Options()
     _check(options, kernel, chip)
-    for t in b.tensors.values():
-        if isinstance(t.array, np.ndarray) and not t.array.flags.c_contiguous:
-            raise ArgumentError(
-                f"argument `{t.param.name}` of `{kernel.name}`: its rows do not lie densely",
-                "DaVinci targets take dense tensors: pass np.ascontiguousarray(…)",
-            )
     ir = kernel.specialise(b.dtypes, b.consts, b.present, b.statics, "davinci")
     return Lowered(b, ir, lower(ir, b.dims, chip, options))
 
@@ -136,6 +130,12 @@ def prepare(
     if plan not in PLANS:
         raise OptionError(f"there is no plan {plan!r}", f"choose from {', '.join(PLANS)}")
     low = lowered(kernel, args, kwargs, chip, options)
+    for name, x in low.tensors.items():
+        if not x.flags.c_contiguous:
+            raise ArgumentError(
+                f"argument `{name}` of `{kernel.name}`: its rows do not lie densely",
+                "core programs take dense tensors: pass np.ascontiguousarray(…)",
+            )
     if plan == "vendor":
         from terrazzo.targets.ascend.compile import compile
 

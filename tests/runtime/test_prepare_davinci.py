@@ -42,7 +42,7 @@ def test_what_is_no_shape(wrong: Any) -> None:
 def test_rows_that_do_not_lie_densely() -> None:
     x = np.zeros((6, 8), np.float32)
     with pytest.raises(ArgumentError, match=r"argument `b` of `matmul`.*ascontiguousarray"):
-        davinci.lowered(linear.matmul, (x, np.zeros((8, 16), np.float32)[:, :8], x), {}, B2)
+        davinci.prepare(linear.matmul, (x, np.zeros((8, 16), np.float32)[:, :8], x), {}, B2)
 
 
 @pytest.mark.parametrize(
