@@ -5,6 +5,7 @@ computes with the memory whose addresses it is given: a wrong order shows in the
 from __future__ import annotations
 
 import os
+import re
 import stat
 import struct
 import sys
@@ -104,6 +105,18 @@ def test_arrays_go_there_and_back(open_npu: Any, hivmc: Path) -> None:
         "kernel_args_finalize", "launch_kernel_with_config", "synchronize_stream", "memcpy",
         *3 * ["free"],
     ]  # fmt: skip
+
+
+@needs_wheel
+def test_the_documented_call(open_npu: Any, hivmc: Path) -> None:
+    """docs/ascend.md: its block on calling a kernel runs."""
+    driver, _ = open_npu()
+    driver.kernel = add
+    text = (Path(__file__).parents[2] / "docs" / "ascend.md").read_text()
+    blocks = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    (block,) = (b for b in blocks if "target=" in b)
+    exec(block, {})
+    assert len(launches(driver)) == 1
 
 
 @needs_wheel
