@@ -67,7 +67,8 @@ def _aligned(size: int, alignment: int) -> int:
 
 
 def plan(buffers: Sequence[Buffer], alignment: int = 64) -> Plan:
-    """Places all buffers so that none overlap while both live; offsets are multiples of `alignment`.
+    """Places all buffers so that none overlap while both live; offsets are multiples of
+    `alignment`.
 
     Steps at which a buffer is live are first .. last, both included. Raises ValueError for a buffer
     with a negative size, a life that ends before it starts, a name used twice or an unknown

@@ -1,53 +1,30 @@
-"""The library's kernels as buffer-level core programs, run with numbers, against the reference
-target: shapes with tails, all element types.
-
-The tolerance is `roundings` of the output's type (of f32 for an f32 output: 2^-23), of a value as
-large as the output or a sixteenth of the largest one: operands cancel. What the chip computes in
-another way than the reference (exp2, tanh, f32 sums in order, weights in f16) costs more than one.
-"""
+"""The library's kernels as buffer-level core programs against the reference target (tolerances:
+davinci_launch.py), run by the executor and by the tests' own slow interpreter: shapes with tails,
+all element types."""
 
 from __future__ import annotations
 
-from typing import Any
-
+import core_interpret
 import numpy as np
 import pytest
-from core_interpret import run
+from davinci_launch import CHIP, TINY, launched
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from terrazzo.cli.kernel import arguments, find
-from terrazzo.cli.kernel_inputs import copied
 from terrazzo.errors import KernelError
-from terrazzo.ir.types import bf16, f16, f32, i32
-from terrazzo.lang.bind import bind
-from terrazzo.runtime import launch
-from terrazzo.targets.davinci.chips import chip
-from terrazzo.targets.davinci.lower import Options, lower
-
-TINY = Options(cores=2, vector_cores=3)  # several blocks a core, whatever the shape
+from terrazzo.targets.davinci.execute import run
+from terrazzo.targets.davinci.lower import Options
+from terrazzo.targets.davinci.schedule import schedule
 
 
 def compare(name: str, shape: str, types: str = "", given: str = "", consts: str = "",
             options: Options = TINY, roundings: float = 2) -> None:  # fmt: skip
-    """One launch of a kernel of the library, its options as on the command line."""
-    kernel = find(name)
-    args = arguments(kernel, [shape], [types] if types else None, [given] if given else None,
-                     [consts] if consts else None)  # fmt: skip
-    ours, theirs = ({n: copied(x) for n, x in args.items()} for _ in range(2))
-    launch.reference(kernel, (), theirs)
-    b = bind(kernel, (), ours)
-    ir = kernel.specialise(b.dtypes, b.consts, b.present, b.statics, "davinci")
-    program = lower(ir, b.dims, chip("910b2"), options)
-    tensors: dict[str, Any] = {n: t.array for n, t in b.tensors.items()}
+    launch = launched(name, shape, types, given, consts, options)
+    for program in (launch.program, schedule(launch.program, CHIP)):
+        launch.compare(run(program, CHIP, launch.tensors, launch.scalars), roundings)
     with np.errstate(all="ignore"):
-        run(program, tensors, b.scalars)
-    for out in ir.stored():
-        got, want = (x[out].astype(np.float64) for x in (tensors, theirs))
-        ulp = {f16: 2.0**-10, bf16: 2.0**-7, f32: 2.0**-23, i32: 0.0}[ir.param(out).dtype]  # type: ignore[index]
-        limit = roundings * ulp * np.maximum(np.abs(want), np.abs(want).max(initial=0) / 16)
-        same = (got == want) | (np.isnan(got) & np.isnan(want))
-        assert (same | (np.abs(got - want) <= limit)).all(), (out, np.abs(got - want).max())
+        core_interpret.run(launch.program, launch.tensors, launch.scalars)
+    launch.compare(launch.tensors, roundings)
 
 
 @pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
