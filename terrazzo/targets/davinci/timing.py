@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from math import inf
 
 import numpy as np
@@ -11,17 +10,16 @@ import numpy as np
 from terrazzo.errors import KernelError
 from terrazzo.ir.place import mark
 from terrazzo.targets.davinci.chips import Chip
+from terrazzo.targets.davinci.classes import Class, Number, TracedFn, trace
 from terrazzo.targets.davinci.constants import DEFAULT, Constants
 from terrazzo.targets.davinci.cost import Work, work
-from terrazzo.targets.davinci.program import CoreFn, CoreKind, Gm, Instr, Phase, Program
+from terrazzo.targets.davinci.program import CoreKind, Gm, Program
 from terrazzo.targets.davinci.replay import Costs, Group, Stuck
 from terrazzo.targets.davinci.sums import Sums
 from terrazzo.targets.davinci.throttle import Speeds, settle
 from terrazzo.targets.davinci.timeline import Timeline
-from terrazzo.targets.davinci.trace import PIPES, TAKE, Tracer
-from terrazzo.targets.davinci.traffic import L2, same_for_all
-
-Number = int | float
+from terrazzo.targets.davinci.trace import PIPES, TAKE
+from terrazzo.targets.davinci.traffic import L2
 
 
 def simulate(
@@ -38,68 +36,6 @@ def simulate(
     there are, or waits for a flag that is never raised."""
     traced = trace(program, chip, scalars, tensors)
     return timed(program, traced, chip, constants, window_cycles)
-
-
-@dataclass(eq=False)
-class Class:
-    """Groups of cores that do the same. `members`: for each group the numbers of its cores, a cube
-    core first. `fns`, `roots`: the function that each runs and its trace."""
-
-    fns: tuple[TracedFn, ...]
-    roots: tuple[int, ...]
-    members: list[tuple[int, ...]] = field(default_factory=list)
-
-    @property
-    def size(self) -> int:
-        return len(self.members)
-
-
-@dataclass(eq=False)
-class TracedFn:
-    fn: CoreFn
-    tracer: Tracer
-    hot: frozenset[Instr]  # reads that all cores make together
-
-
-def trace(
-    program: Program, chip: Chip, scalars: Mapping[str, Number], tensors: Mapping[str, np.ndarray]
-) -> tuple[tuple[Class, ...], ...]:
-    """The classes of every phase of a scheduled program. They serve any constants."""
-    if not program.scheduled:
-        raise KernelError(
-            f"{program.name} is at the buffer level, which has no time", "schedule it first"
-        )
-    return tuple(_classes(program, phase, chip, scalars, tensors) for phase in program.phases)
-
-
-def _classes(
-    program: Program, phase: Phase, chip: Chip, scalars: Mapping[str, Number],
-    tensors: Mapping[str, np.ndarray],
-) -> tuple[Class, ...]:  # fmt: skip
-    fns: list[TracedFn] = []
-    roots: dict[CoreKind, list[int]] = {}
-    for fn in phase.functions:
-        if fn.cores > chip.cores(fn.kind):
-            raise KernelError(
-                f"{program.name} wants {fn.cores} {fn.kind} cores, {chip.name} has "
-                f"{chip.cores(fn.kind)}",
-                "lower it for this chip",
-            )
-        tracer = Tracer(fn, tensors, lambda i, shapes: work(i, shapes, DEFAULT, DEFAULT.fix_store))
-        fns.append(TracedFn(fn, tracer, same_for_all(fn)))
-        roots[fn.kind] = [
-            tracer.trace({**scalars, "core": core, "half": core % phase.ratio})
-            for core in range(fn.cores)
-        ]
-    fns.sort(key=lambda f: f.fn.kind)  # the cube first
-    own = (fns[0], *[fns[1]] * phase.ratio) if phase.mixed else (fns[0],)
-    found: dict[tuple[int, ...], Class] = {}
-    for first in range(fns[0].fn.cores):
-        second = range(first * phase.ratio, (first + 1) * phase.ratio) if phase.mixed else ()
-        members = (first, *second)
-        same = tuple(roots[f.fn.kind][m] for f, m in zip(own, members, strict=True))
-        found.setdefault(same, Class(own, same)).members.append(members)
-    return tuple(found.values())
 
 
 def timed(
