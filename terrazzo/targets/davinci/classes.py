@@ -13,7 +13,7 @@ from terrazzo.targets.davinci.constants import DEFAULT
 from terrazzo.targets.davinci.cost import work
 from terrazzo.targets.davinci.program import CoreFn, CoreKind, Instr, Phase, Program
 from terrazzo.targets.davinci.trace import Tracer
-from terrazzo.targets.davinci.traffic import same_for_all
+from terrazzo.targets.davinci.traffic import Chunks, chunks, same_for_all
 
 Number = int | float
 
@@ -37,6 +37,7 @@ class TracedFn:
     fn: CoreFn
     tracer: Tracer
     hot: frozenset[Instr]  # reads that all cores make together
+    chunks: tuple[tuple[Instr, Chunks], ...]
 
 
 def trace(
@@ -64,11 +65,10 @@ def _classes(
                 "lower it for this chip",
             )
         tracer = Tracer(fn, tensors, lambda i, shapes: work(i, shapes, DEFAULT, DEFAULT.fix_store))
-        fns.append(TracedFn(fn, tracer, same_for_all(fn)))
-        roots[fn.kind] = [
-            tracer.trace({**scalars, "core": core, "half": core % phase.ratio})
-            for core in range(fn.cores)
-        ]
+        envs = [{**scalars, "core": i, "half": i % phase.ratio} for i in range(fn.cores)]
+        moved = tuple(chunks(fn, envs, tensors))
+        fns.append(TracedFn(fn, tracer, same_for_all(fn), moved))
+        roots[fn.kind] = [tracer.trace(env) for env in envs]
     fns.sort(key=lambda f: f.fn.kind)  # the cube first
     own = (fns[0], *[fns[1]] * phase.ratio) if phase.mixed else (fns[0],)
     found: dict[tuple[int, ...], Class] = {}

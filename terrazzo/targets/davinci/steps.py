@@ -39,16 +39,21 @@ class Step:
 
 def compiled_steps(body: tuple[p.Stmt, ...]) -> tuple[tuple[Step, ...], dict[str, int]]:
     """A function's body, and for each counter the m modulo which it may be kept (0: as it is)."""
-    settled, counters = _settled(body)
-    steps = tuple(_steps(body, settled, counters))
+    values, counters = _settled(body)
+    steps = tuple(_steps(body, values, counters))
     return steps, _moduli(steps, counters)
+
+
+def settled(body: tuple[p.Stmt, ...]) -> dict[str, Scalar]:
+    """Variables that are set once, with their values."""
+    return _settled(body)[0]
 
 
 def _settled(body: tuple[p.Stmt, ...]) -> tuple[dict[str, Scalar], frozenset[str]]:
     """Variables set once, before they are read and from settled ones only, with their values; and
     the other ones that are set, the counters."""
     counters = set(_reused(body))
-    settled: dict[str, Scalar] = {}
+    values: dict[str, Scalar] = {}
     seen: set[str] = set()
     for s in p.walk(body):
         read = set().union(*map(names, _reads(s)))
@@ -56,9 +61,9 @@ def _settled(body: tuple[p.Stmt, ...]) -> tuple[dict[str, Scalar], frozenset[str
             if s.name in seen | read or read & counters:
                 counters.add(s.name)
             else:
-                settled[s.name] = terms.substitute(s.value, settled)
+                values[s.name] = terms.substitute(s.value, values)
         seen |= read
-    return settled, frozenset(counters)
+    return values, frozenset(counters)
 
 
 def _reused(body: tuple[p.Stmt, ...]) -> Iterator[str]:
@@ -147,15 +152,15 @@ def slot_address(buffer: p.Buffer, slot: Scalar) -> Scalar:
 
 
 def _steps(
-    body: Iterable[p.Stmt], settled: dict[str, Scalar], counters: frozenset[str]
+    body: Iterable[p.Stmt], values: dict[str, Scalar], counters: frozenset[str]
 ) -> Iterable[Step]:
     for s in body:
-        if isinstance(s, p.Let) and s.name in settled:
+        if isinstance(s, p.Let) and s.name in values:
             continue
-        reads = tuple(terms.substitute(e, settled) for e in _reads(s))
+        reads = tuple(terms.substitute(e, values) for e in _reads(s))
         step = Step(s, reads, compiled_all(reads))
         if isinstance(s, (p.For, p.If)):
-            step.body = tuple(_steps(s.body, settled, counters))
+            step.body = tuple(_steps(s.body, values, counters))
         if isinstance(s, p.For):
             inner = list(_flat(step.body))
             bound = counters.union(i.stmt.var for i in inner if isinstance(i.stmt, p.For))

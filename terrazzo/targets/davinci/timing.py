@@ -13,7 +13,7 @@ from terrazzo.targets.davinci.chips import Chip
 from terrazzo.targets.davinci.classes import Class, Number, TracedFn, trace
 from terrazzo.targets.davinci.constants import DEFAULT, Constants
 from terrazzo.targets.davinci.cost import Work, work
-from terrazzo.targets.davinci.program import CoreKind, Gm, Program
+from terrazzo.targets.davinci.program import CoreKind, Instr, Program
 from terrazzo.targets.davinci.replay import Costs, Group, Stuck
 from terrazzo.targets.davinci.sums import Sums
 from terrazzo.targets.davinci.throttle import Speeds, settle
@@ -68,16 +68,14 @@ class PhaseTimer:
                   for c in classes]  # fmt: skip
         fns = dict.fromkeys(f for c in classes for f in c.fns)
         self.works = {f: self._works(f, self._active(f, classes, counts)) for f in fns}
-        reads: dict[Gm, float] = {}
-        writes: dict[Gm, float] = {}
+        total: dict[Instr, float] = {}
         for c, of_cores in zip(classes, counts, strict=True):
             for f, count in zip(c.fns, of_cores, strict=True):
                 for number, n in count.items():
-                    w = self.works[f][number]
-                    if w.gm is not None:
-                        to = writes if w.write else reads
-                        to[w.gm] = to.get(w.gm, 0.0) + n * w.gm_bytes * c.size
-        self.shares = l2.phase(reads, writes)
+                    instr = f.tracer.instrs[number][0]
+                    moved = n * self.works[f][number].gm_bytes * c.size
+                    total[instr] = total.get(instr, 0.0) + moved
+        self.shares = l2.phase([(c, total[i]) for f in fns for i, c in f.chunks if i in total])
         self.classes = [_Timed(self, c, n) for c, n in zip(classes, counts, strict=True)]
         self._costs: dict[tuple[TracedFn, tuple[float, ...]], Costs] = {}
 

@@ -1,18 +1,26 @@
 """Where a phase's traffic with global memory goes: what L2 has and what comes from HBM.
 
-The first touch of a tensor misses, later reads hit unless the tensor alone is larger than L2; what
-an earlier phase touched is found again as long as what came since fits beside it. Writes stay in L2
-unless what a phase touches is larger than it. No order within a phase is looked at: a launch that
-reads one half of a tensor often counts all of it.
+The unit is what one instruction transfers in one trip of a core's outermost loop (a block of the
+grid): a *chunk*, known by its first address. Cores are taken to work through their trips abreast, a
+*round* at a time. A chunk is found in L2 if another core asks for it in the same round, or if no
+more than L2's size was touched since it was used last. Writes stay in L2 unless what the launch
+touches is larger.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
-from terrazzo.targets.davinci.expr import Scalar, names
-from terrazzo.targets.davinci.program import CoreFn, For, Gm, Instr, Let, View, walk
+import numpy as np
+
+from terrazzo.targets.davinci import terms
+from terrazzo.targets.davinci.expr import Scalar, compiled_all, names
+from terrazzo.targets.davinci.program import CoreFn, For, Gm, If, Instr, Let, Stmt, View, walk
+from terrazzo.targets.davinci.steps import settled
+
+Env = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -23,39 +31,135 @@ class Shares:
     evicted: Mapping[Gm, float]
 
 
+@dataclass(eq=False)
+class Chunks:
+    """What one instruction transfers on all cores: `at`, first bytes; `round`, trips' numbers."""
+
+    gm: Gm
+    write: bool
+    at: np.ndarray
+    round: np.ndarray
+
+
+def chunks(
+    fn: CoreFn, envs: Sequence[Env], tensors: Mapping[str, np.ndarray]
+) -> Iterator[tuple[Instr, Chunks]]:
+    """The chunks of every transfer with global memory. `envs`: of each core, its own variables and
+    the scalar parameters."""
+    values = settled(fn.body)
+    for top in fn.body:
+        inner = walk(top.body) if isinstance(top, (For, If)) else iter((top,))
+        loops: dict[str, Scalar] = {}
+        for s in inner:
+            if isinstance(s, For):
+                loops[s.var] = terms.substitute(s.lo, values)
+            view = _transferred(s)
+            if view is not None and isinstance(s, Instr):
+                assert isinstance(view.memory, Gm)
+                offset = terms.substitute(terms.bytes_of(view.offset, view.dtype.bits), values)
+                parts = [_places(top, offset, loops, values, env, tensors) for env in envs]
+                where = [at for at in parts if len(at)]
+                if where:
+                    yield s, Chunks(
+                        view.memory, view is s.out, np.concatenate(where),
+                        np.concatenate([np.arange(len(at)) for at in where]),
+                    )  # fmt: skip
+
+
+def _transferred(s: Stmt) -> View | None:
+    """An instruction's side in global memory."""
+    if not isinstance(s, Instr):
+        return None
+    sides = (v for v in (s.out, *s.ins) if isinstance(v, View) and isinstance(v.memory, Gm))
+    return next(sides, None)
+
+
+def _places(
+    top: Stmt, offset: Scalar, loops: Mapping[str, Scalar], values: dict[str, Scalar], env: Env,
+    tensors: Mapping[str, np.ndarray],
+) -> np.ndarray:  # fmt: skip
+    """First bytes of one core's chunks, in its order. Inner loops are at their beginning, counters
+    count as 0."""
+    known: dict[str, Any] = dict(env)
+    count = 1
+    if isinstance(top, For):
+        bounds = [terms.substitute(e, values) for e in (top.lo, top.hi, top.step)]
+        known[top.var] = np.arange(*compiled_all(bounds)(known, tensors), dtype=np.int64)
+        count = len(known[top.var])
+    for name in [n for e in (*loops.values(), offset) for n in names(e)]:
+        if name not in loops:
+            known.setdefault(name, 0)
+    for var, lo in loops.items():
+        (known[var],) = compiled_all([lo], arrays=True)(known, tensors)
+    (at,) = compiled_all([offset], arrays=True)(known, tensors)
+    return np.broadcast_to(np.asarray(at, np.int64), (count,))
+
+
+@dataclass(eq=False)
 class L2:
-    """What L2 holds from phase to phase."""
+    """What was touched so far, in all phases: chunks' names and the bytes touched before each."""
 
-    def __init__(self, size: int) -> None:
-        self.size = size
-        self.held: dict[Gm, float] = {}  # bytes, the one touched last at the end
+    size: int
+    seen: list[np.ndarray] = field(default_factory=list)
+    when: list[np.ndarray] = field(default_factory=list)
+    now: float = 0.0
+    gms: dict[Gm, int] = field(default_factory=dict)
 
-    def phase(self, reads: Mapping[Gm, float], writes: Mapping[Gm, float]) -> Shares:
-        """`reads`, `writes`: bytes by tensor, over all cores."""
-        touched = {
-            gm: min(reads.get(gm, 0.0) + writes.get(gm, 0.0), float(bytes_of(gm)))
-            for gm in (*reads, *writes)
-            if gm.l2 == "normal"
-        }
-        over = sum(touched.values()) > self.size
-        miss: dict[Gm, float] = {}
-        for gm, n in reads.items():
-            once = min(1.0, bytes_of(gm) / n)
-            fits = gm in touched and touched[gm] <= self.size
-            # A workspace is written before it is read.
-            found = fits and (gm in self.held or (gm.workspace and gm in writes))
-            miss[gm] = 0.0 if found else once if fits else 1.0
-        evicted = {
-            gm: float(gm.l2 == "bypass" or over and not (gm.workspace and gm in reads))
-            for gm in writes
-        }
-        for gm, n in touched.items():
-            self.held.pop(gm, None)
-            if n <= self.size:
-                self.held[gm] = n
-        while sum(self.held.values()) > self.size:
-            self.held.pop(next(iter(self.held)))
+    def phase(self, moved: Sequence[tuple[Chunks, float]]) -> Shares:
+        """`moved`: what each instruction transfers, with its bytes over all cores."""
+        reads: dict[Gm, float] = {}
+        writes: dict[Gm, float] = {}
+        missed: dict[Gm, float] = {}
+        for c, total in moved:
+            to = writes if c.write else reads
+            to[c.gm] = to.get(c.gm, 0.0) + total
+            if c.gm.l2 == "bypass":
+                missed[c.gm] = reads.get(c.gm, 0.0)
+        normal = [(c, total) for c, total in moved if c.gm.l2 == "normal"]
+        over = False
+        if normal:
+            found, over = self._touch(normal)
+            for gm, n in found.items():
+                missed[gm] = missed.get(gm, 0.0) + n
+        miss = {gm: min(1.0, missed.get(gm, 0.0) / n) for gm, n in reads.items()}
+        # A workspace is written before it is read, again and again.
+        evicted = {gm: float(gm.l2 == "bypass" or over and gm not in reads) for gm in writes}
         return Shares(miss, evicted)
+
+    def _touch(self, moved: Sequence[tuple[Chunks, float]]) -> tuple[dict[Gm, float], bool]:
+        """(bytes that miss by tensor, whether more is touched than L2 holds)."""
+        for c, _ in moved:
+            self.gms.setdefault(c.gm, len(self.gms))
+        tensor = np.concatenate([np.full(len(c.at), self.gms[c.gm]) for c, _ in moved])
+        name = np.concatenate([c.at for c, _ in moved]) + (tensor << 44)
+        size = np.concatenate([
+            np.full(len(c.at), min(total / len(c.at), bytes_of(c.gm))) for c, total in moved
+        ])  # fmt: skip
+        write = np.concatenate([np.full(len(c.at), c.write) for c, _ in moved])
+        when = np.concatenate([c.round for c, _ in moved])
+        # One touch of a chunk in a round, in the order of rounds.
+        order = np.lexsort((write, name, when))
+        same = (name[order][1:] == name[order][:-1]) & (when[order][1:] == when[order][:-1])
+        first = order[np.concatenate(([True], ~same))]
+        name, size, write = name[first], size[first], write[first]
+        before = self.now + np.cumsum(size) - size
+        self.seen.append(name)
+        self.when.append(before + size)
+        self.now += float(size.sum())
+        names_, whens = np.concatenate(self.seen), np.concatenate(self.when)
+        by_name = np.argsort(names_, kind="stable")
+        last = np.full(len(names_), -np.inf)
+        again = names_[by_name][1:] == names_[by_name][:-1]
+        last[by_name[1:][again]] = whens[by_name[:-1][again]]
+        last = last[len(names_) - len(name) :]
+        fails = (before - last > self.size) & ~write
+        missed: dict[Gm, float] = {}
+        for gm, number in self.gms.items():
+            missed[gm] = float(size[fails & (name >> 44 == number)].sum())
+            if gm.workspace and any(c.gm is gm and c.write for c, _ in moved):
+                missed[gm] = 0.0
+        touched = np.unique(name, return_index=True)[1]
+        return missed, float(size[touched].sum()) > self.size
 
 
 def bytes_of(gm: Gm) -> int:
@@ -86,7 +190,7 @@ def same_for_all(fn: CoreFn) -> frozenset[Instr]:
         s
         for s in walk(fn.body)
         if isinstance(s, Instr)
-        and any(
-            isinstance(v, View) and isinstance(v.memory, Gm) and not hangs(v.offset) for v in s.ins
-        )
+        and (view := _transferred(s)) is not None
+        and view is not s.out
+        and not hangs(view.offset)
     )
