@@ -48,7 +48,7 @@ def timed(
     begin = 0.0
     for number, classes in enumerate(traced):
         begin += constants.hand_over if number else 0.0
-        timer = PhaseTimer(classes, chip, constants, l2, skip)
+        timer = PhaseTimer(classes, chip, constants, l2, classes is traced[-1], skip)
         begin += timer.report(sums, begin, window_cycles)
     cores: dict[CoreKind, int] = {}
     for phase in program.phases:
@@ -61,7 +61,7 @@ class PhaseTimer:
     """Times one phase under given constants."""
 
     def __init__(
-        self, classes: tuple[Class, ...], chip: Chip, k: Constants, l2: L2, skip: bool
+        self, classes: tuple[Class, ...], chip: Chip, k: Constants, l2: L2, final: bool, skip: bool
     ) -> None:
         self.chip, self.k, self.skip = chip, k, skip
         counts = [[f.tracer.counts(r) for f, r in zip(c.fns, c.roots, strict=True)]
@@ -75,7 +75,8 @@ class PhaseTimer:
                     instr = f.tracer.instrs[number][0]
                     moved = n * self.works[f][number].gm_bytes * c.size
                     total[instr] = total.get(instr, 0.0) + moved
-        self.shares = l2.phase([(c, total[i]) for f in fns for i, c in f.chunks if i in total])
+        moves = [(c, total[i]) for f in fns for i, c in f.chunks if i in total]
+        self.shares = l2.phase(moves, final)
         self.classes = [_Timed(self, c, n) for c, n in zip(classes, counts, strict=True)]
         self._costs: dict[tuple[TracedFn, tuple[float, ...]], Costs] = {}
 

@@ -2,15 +2,16 @@
 
 The unit is what one instruction transfers in one trip of a core's outermost loop (a block of the
 grid): a *chunk*, known by its first address. Cores are taken to work through their trips abreast, a
-*round* at a time. A chunk is found in L2 if another core asks for it in the same round, or if no
-more than L2's size was touched since it was used last. Writes stay in L2 unless what the launch
+*round* at a time. A chunk is found in L2 if another core asks for it in the same round, or if it
+is among the chunks used last that L2 has room for. Writes stay in L2 unless what the launch
 touches is larger.
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -95,18 +96,18 @@ def _places(
     return np.broadcast_to(np.asarray(at, np.int64), (count,))
 
 
-@dataclass(eq=False)
 class L2:
-    """What was touched so far, in all phases: chunks' names and the bytes touched before each."""
+    """What L2 holds from phase to phase: the chunks used last."""
 
-    size: int
-    seen: list[np.ndarray] = field(default_factory=list)
-    when: list[np.ndarray] = field(default_factory=list)
-    now: float = 0.0
-    gms: dict[Gm, int] = field(default_factory=dict)
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.held: OrderedDict[int, float] = OrderedDict()  # bytes by chunk
+        self.bytes = 0.0
+        self.gms: dict[Gm, int] = {}
 
-    def phase(self, moved: Sequence[tuple[Chunks, float]]) -> Shares:
-        """`moved`: what each instruction transfers, with its bytes over all cores."""
+    def phase(self, moved: Sequence[tuple[Chunks, float]], final: bool) -> Shares:
+        """`moved`: what each instruction transfers, with its bytes over all cores. `final`: no
+        phase comes after this one."""
         reads: dict[Gm, float] = {}
         writes: dict[Gm, float] = {}
         missed: dict[Gm, float] = {}
@@ -118,7 +119,7 @@ class L2:
         normal = [(c, total) for c, total in moved if c.gm.l2 == "normal"]
         over = False
         if normal:
-            found, over = self._touch(normal)
+            found, over = self._touch(normal, final)
             for gm, n in found.items():
                 missed[gm] = missed.get(gm, 0.0) + n
         miss = {gm: min(1.0, missed.get(gm, 0.0) / n) for gm, n in reads.items()}
@@ -126,7 +127,9 @@ class L2:
         evicted = {gm: float(gm.l2 == "bypass" or over and gm not in reads) for gm in writes}
         return Shares(miss, evicted)
 
-    def _touch(self, moved: Sequence[tuple[Chunks, float]]) -> tuple[dict[Gm, float], bool]:
+    def _touch(
+        self, moved: Sequence[tuple[Chunks, float]], final: bool
+    ) -> tuple[dict[Gm, float], bool]:
         """(bytes that miss by tensor, whether more is touched than L2 holds)."""
         for c, _ in moved:
             self.gms.setdefault(c.gm, len(self.gms))
@@ -142,24 +145,31 @@ class L2:
         same = (name[order][1:] == name[order][:-1]) & (when[order][1:] == when[order][:-1])
         first = order[np.concatenate(([True], ~same))]
         name, size, write = name[first], size[first], write[first]
-        before = self.now + np.cumsum(size) - size
-        self.seen.append(name)
-        self.when.append(before + size)
-        self.now += float(size.sum())
-        names_, whens = np.concatenate(self.seen), np.concatenate(self.when)
-        by_name = np.argsort(names_, kind="stable")
-        last = np.full(len(names_), -np.inf)
-        again = names_[by_name][1:] == names_[by_name][:-1]
-        last[by_name[1:][again]] = whens[by_name[:-1][again]]
-        last = last[len(names_) - len(name) :]
-        fails = (before - last > self.size) & ~write
+        once = np.unique(name, return_index=True)[1]
+        if len(once) == len(name) and not self.held and final:
+            fails = ~write  # nothing is used twice
+        else:
+            fails = self._use(name, size) & ~write
         missed: dict[Gm, float] = {}
         for gm, number in self.gms.items():
             missed[gm] = float(size[fails & (name >> 44 == number)].sum())
             if gm.workspace and any(c.gm is gm and c.write for c, _ in moved):
                 missed[gm] = 0.0
-        touched = np.unique(name, return_index=True)[1]
-        return missed, float(size[touched].sum()) > self.size
+        return missed, float(size[once].sum()) > self.size
+
+    def _use(self, names: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+        """Chunks in the order they are used: which of them L2 does not have."""
+        missing = np.ones(len(names), bool)
+        for i, (name, size) in enumerate(zip(names.tolist(), sizes.tolist(), strict=True)):
+            if name in self.held:
+                missing[i] = False
+                self.held.move_to_end(name)
+                continue
+            self.held[name] = size
+            self.bytes += size
+            while self.bytes > self.size:
+                self.bytes -= self.held.popitem(last=False)[1]
+        return missing
 
 
 def bytes_of(gm: Gm) -> int:
