@@ -178,6 +178,36 @@ def test_a_second_read_hits() -> None:
     assert twice.cycles < 1.7 * once.cycles
 
 
+def test_a_part_that_no_phase_before_read_misses() -> None:
+    x = Gm("x", f16, (96, 64 * KIB))
+
+    def read(first: int) -> CoreFn:
+        b = Body()
+        ub = b.buffer("UB", f16, 16 * KIB, 0)
+        with b.loop(add(var("core"), first), first + 48, 48) as row, b.loop(0, 4) as i:
+            at = add(mul(row, 64 * KIB), mul(i, 16 * KIB))
+            b.do("load", flat(ub, 16 * KIB), flat(x, 16 * KIB, at))
+        return b.function("vector", 48)
+
+    halves = [Phase((read(first),)) for first in (0, 48, 0)]
+    found = run(program("halves", (x,), *halves), DEFAULT)
+    assert found.hbm_bytes == 2 * 96 * 64 * KIB
+    small = run(program("halves", (x,), *halves), DEFAULT, replace(B1, l2_bytes=8 << 20))
+    assert small.hbm_bytes == 3 * 2 * 48 * 64 * KIB
+
+
+def test_operands_are_read_again_when_l2_does_not_hold_them() -> None:
+    made = product(1024, 2048, 1024, 4, (128, 256, 64))  # 8 x 8 tiles: two rounds a row of tiles
+    a, b, c = 2 * 1024 * 1024, 2 * 2048 * 1024, 2 * 1024 * 2048
+    assert run(made, DEFAULT).hbm_bytes == a + b
+    # Too small for b: all of it is read for every row of tiles, of a each row once a round for four
+    # cores, or once if a row of tiles stays while the rest of b passes by.
+    small = run(made, DEFAULT, replace(B1, l2_bytes=3 << 20))
+    assert small.hbm_bytes == a + 8 * b + c
+    tiny = run(made, DEFAULT, replace(B1, l2_bytes=1 << 20))
+    assert tiny.hbm_bytes == 2 * a + 8 * b + c
+
+
 def test_cores_that_are_left_over_have_the_bandwidth_to_themselves() -> None:
     k = replace(DEFAULT, launch_us=0.0, read_latency=0.0)
     tile = 32 * KIB  # f16: 64 KiB a load
