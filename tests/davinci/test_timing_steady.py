@@ -6,8 +6,8 @@ import random
 from dataclasses import replace
 
 import pytest
-from davinci_build import Body, flat, program, rows
-from davinci_timing import product, vector_add
+from davinci_build import Body, flat, program
+from davinci_timing import chain, product, vector_add
 
 from terrazzo.ir.types import f32
 from terrazzo.targets.davinci.chips import chip
@@ -58,50 +58,6 @@ def test_a_window_is_replayed_in_full() -> None:
     _, short = compare(made, window=0.0)
     assert short == 0
     assert some == every > 50
-
-
-def chain(tiles: int, slots: int, parts: int) -> Program:
-    """Cube -> vectors -> cube: the cube runs `slots` tiles ahead of what comes back."""
-    c, v = Body(), Body()
-    w, back = Gm("w", f32, (8, 4096), True), Gm("back", f32, (8, 4096), True)
-    l0c, l1 = c.buffer("L0C", f32, 4096, 0), c.buffer("L1", f32, 4096, 0)
-
-    def read_back() -> None:
-        c.cross_wait(2, "MTE2")
-        c.do("load_nz", flat(l1, 3000), flat(back, 3000))
-        c.cross_set(3, "MTE2")
-
-    with c.loop(0, tiles) as t:
-        c.cross_wait(1, "FIX")
-        c.do("fixpipe", rows(w, (64, 64), 64), rows(l0c, (64, 64), 64))
-        c.cross_set(0, "FIX")
-        with c.when(make("le", slots - 1, t)):
-            read_back()
-    for _ in range(slots - 1):
-        read_back()
-    for _ in range(slots):
-        c.cross_wait(1, "FIX")
-        v.cross_set(1, "MTE2")
-        c.cross_set(3, "MTE2")
-    ub = v.buffer("UB", f32, 4096, 0, 16384)
-    for slot in range(2):
-        v.set("MTE3", "MTE2", slot)
-    count = v.let("count", 0)
-    with v.loop(0, tiles):
-        v.cross_wait(0, "MTE2")
-        with v.loop(0, parts):
-            v.wait("MTE3", "MTE2", make("mod", count, 2))
-            v.do("load", flat(ub, 2048 // parts, 0, count), flat(w, 2048 // parts))
-            v.after("MTE2", "V", make("mod", count, 2))
-            v.do("vexp", flat(ub, 2048 // parts, 0, count), flat(ub, 2048 // parts, 0, count))
-            v.after("V", "MTE3", make("mod", count, 2))
-            v.do("store", flat(back, 2048 // parts), flat(ub, 2048 // parts, 0, count))
-            v.set("MTE3", "MTE2", make("mod", count, 2))
-            v.let("count", make("add", count, 1))
-        v.cross_set(1, "MTE2")
-        v.cross_set(2, "MTE3")
-        v.cross_wait(3, "MTE3")
-    return program("chain", (w, back), Phase((c.function("cube", 6), v.function("vector", 12))))
 
 
 @pytest.mark.parametrize(("slots", "parts"), [(1, 1), (2, 1), (2, 4), (3, 3), (4, 2)])
