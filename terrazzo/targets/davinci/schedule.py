@@ -1,7 +1,7 @@
 """Scheduling: a program at the buffer level -> addresses, slots and events.
 
 Products are spelt out (expand.py), buffers that several pipes use become queues (queues.py), and
-all get addresses (placement.py). The author's `stages` are kept. Slots that nobody asked for, of
+all get addresses (placement.py). The author's `stages` are kept. Slots that nobody asked for, as of
 what a grid's blocks load and of what leaves a core, are given up where memory or events are short;
 the program's notes say so.
 """
@@ -87,11 +87,12 @@ class _Function:
         return max(u.buffer.slots, 2 if own and (leaves or u.workspace()) else 1)
 
     def _spare(self, u: Uses) -> bool:
-        """Whether a second slot may be taken away: nobody asked for it, or a grid's block did."""
+        """Whether a second slot may be taken away: not what an inner loop loads, whose `stages` the
+        author chose, and not what one trip makes and a later one uses."""
         if self.slots[u.buffer] == 1 or len(u.slots) > 1 or u.buffer.space in ("L0A", "L0B"):
             return False
         loops = sum(isinstance(s, For) for s in u.home)
-        return loops == 1 or u.buffer.slots == 1 or u.workspace() or u.buffer.space == "L0C"
+        return loops < 2 or not u.loaded or u.workspace()
 
     def _give_up(self, u: Uses, why: str) -> None:
         self.slots[u.buffer] = 1
