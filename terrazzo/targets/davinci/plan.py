@@ -87,10 +87,6 @@ def _instr(f: CoreFn, s: Instr) -> Finding | None:
     spec = TABLE.get(s.op)
     if spec is None:
         return None  # it is told where it is issued
-    takes = len(spec.spaces) - 1 + (s.op in _PRODUCTS)
-    if len(s.ins) != takes:
-        return Finding("misuse", f"{s.op} takes {takes} operands and has {len(s.ins)}", "see"
-                       " isa.TABLE", s.loc)  # fmt: skip
     through = "hand the data over through global memory"
     if spec.pipe not in _PIPES[f.kind]:
         return Finding("space", f"{s.op} runs on the pipe {spec.pipe}, which a {f.kind} core does"
@@ -104,6 +100,10 @@ def _instr(f: CoreFn, s: Instr) -> Finding | None:
         if isinstance(x, View) and x.space != space:
             return Finding("space", f"{s.op} takes `{_name(x)}` in {space}, and it lies in"
                            f" {x.space}", f"move it to {space} first", s.loc)  # fmt: skip
+    takes = len(spec.spaces) - 1 + (s.op in _PRODUCTS)
+    if len(s.ins) != takes:
+        return Finding("misuse", f"{s.op} takes {takes} operands and has {len(s.ins)}", "see"
+                       " isa.TABLE", s.loc)  # fmt: skip
     return _types(s) or _layout(s)
 
 
