@@ -129,6 +129,9 @@ SUM: dict[str, tuple[Plant, str]] = {
     "adds in global memory": (
         lambda p: source(p, "add", 1, memory=view_of(p, "store z").memory, slot=0), "space add"),
     "a tile of another type": (lambda p: memory(p, "c", dtype=f16), "dtype load y, dtype add"),
+    "no such instruction": (lambda p: fields(p, "add", op="vaddd"),
+                            "misuse add, uninitialised store z"),
+    "a broadcast without a source": (lambda p: fields(p, "add", op="vbrc", ins=()), "misuse add"),
     "sizes differ": (lambda p: source(p, "add", 1, sizes=(7,)), "misuse add"),
 }  # fmt: skip
 SOFTMAX: dict[str, tuple[Plant, str]] = {
