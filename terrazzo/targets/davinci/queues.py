@@ -90,7 +90,7 @@ class Inserted:
 
     before: dict[int, list[Stmt]] = field(default_factory=lambda: defaultdict(list))
     after: dict[int, list[Stmt]] = field(default_factory=lambda: defaultdict(list))
-    turns: dict[int, Stmt] = field(default_factory=dict)
+    turns: dict[int, list[Stmt]] = field(default_factory=lambda: defaultdict(list))
     ends: dict[int, list[Stmt]] = field(default_factory=lambda: defaultdict(list))
     start: list[Stmt] = field(default_factory=list)
     end: list[Stmt] = field(default_factory=list)
@@ -107,8 +107,7 @@ class Inserted:
             else:
                 out.append(s)
             out += self.after[id(s)]
-            if id(s) in self.turns:
-                out.append(self.turns[id(s)])
+            out += self.turns[id(s)]
         if of is None:
             return (*self.start, *out, *self.end)
         return (*out, *self.ends[id(of)])
@@ -184,7 +183,7 @@ class _Counters:
             self.add_to.start.insert(0, Let(name, 0, home.loc))
         turn = Let(name, make("mod", add(var(name), 1), q.slots), home.loc)
         if q.shared:
-            self.add_to.turns[id(q.stages[-1].last)] = turn
+            self.add_to.turns[id(q.stages[-1].last)].append(turn)
         elif fresh:
             self.add_to.ends[id(home)].append(turn)
         return var(name)
