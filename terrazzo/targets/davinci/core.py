@@ -114,8 +114,7 @@ class Core(ABC):
             self.numbers.set(v.var, start)
         else:
             step = v.step or 1
-            cap = min(step, self.low.dims[v.dim])
-            self.set_range(v.name, Range(start, size_of(start, lo, hi, step), cap))
+            self.set_range(v.name, Range(start, size_of(start, lo, hi, step), self.low.cap(v)))
 
     def _skewed(
         self, s: Loop, v: LoopVar, lo: Scalar, hi: Scalar, step: int,

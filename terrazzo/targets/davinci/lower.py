@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from terrazzo.errors import KernelError
 from terrazzo.ir.graph import Graph
-from terrazzo.ir.ops import Expect, Kernel, Loop, Stmt
+from terrazzo.ir.ops import Expect, Kernel, Loop, LoopVar, Stmt
 from terrazzo.ir.passes import pipeline
 from terrazzo.ir.place import mark
 from terrazzo.ir.types import DType
@@ -61,6 +61,12 @@ class Lowering:
     order: Mapping[str, int]
     workspaces: list[Gm] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+
+    def cap(self, v: LoopVar) -> int:
+        """The most indices that a loop's block has. A dim that no tensor has (the context, in a
+        paged cache) does not bound it."""
+        step = v.step or 1
+        return min(step, self.dims.get(v.dim, step))
 
 
 def lower(
