@@ -1,25 +1,29 @@
-"""The library's kernels as buffer-level core programs, run with numbers, against the reference
-target: shapes with tails, all element types.
-
-What the chip computes in another way than the reference (exp2, tanh, f32 sums in order, weights in
-f16) costs more than one rounding.
-"""
+"""The library's kernels as buffer-level core programs against the reference target (tolerances:
+davinci_launch.py), run by the executor and by the tests' own slow interpreter: shapes with tails,
+all element types."""
 
 from __future__ import annotations
 
+import core_interpret
+import numpy as np
 import pytest
+from davinci_launch import CHIP, TINY, launched
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lowered_launch import library
 
+from terrazzo.targets.davinci.execute import run
 from terrazzo.targets.davinci.lower import Options
-
-TINY = Options(cores=2, vector_cores=3)  # several blocks a core, whatever the shape
+from terrazzo.targets.davinci.schedule import schedule
 
 
 def compare(name: str, shape: str, types: str = "", given: str = "", consts: str = "",
             options: Options = TINY, roundings: float = 2) -> None:  # fmt: skip
-    library(name, shape, types, given, consts, options).check(roundings=roundings)
+    launch = launched(name, shape, types, given, consts, options)
+    for program in (launch.program, schedule(launch.program, CHIP)):
+        launch.compare(run(program, CHIP, launch.tensors, launch.scalars), roundings)
+    with np.errstate(all="ignore"):
+        core_interpret.run(launch.program, launch.tensors, launch.scalars)
+    launch.compare(launch.tensors, roundings)
 
 
 @pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])

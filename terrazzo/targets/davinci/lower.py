@@ -62,9 +62,8 @@ class Lowering:
     workspaces: list[Gm] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
-    def cap(self, v: LoopVar) -> int:
-        """The most indices that a loop's block has. A dim that no tensor has (the context, in a
-        paged cache) does not bound it."""
+    def most(self, v: LoopVar) -> int:
+        """Indices of a trip at most. A dim that only loops have, no tensor, has no extent."""
         step = v.step or 1
         return min(step, self.dims.get(v.dim, step))
 

@@ -1,0 +1,79 @@
+"""Right programs: nothing is found in them, and their numbers are the reference's."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from core_examples import (
+    EXAMPLES,
+    Example,
+    mixed_example,
+    phases_example,
+    product_example,
+    softmax_example,
+    sum_example,
+)
+from davinci_launch import CHIP
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from right_launches import CASES, Case
+
+from terrazzo.targets.davinci.check import check
+from terrazzo.targets.davinci.execute import run
+from terrazzo.targets.davinci.finding import report
+from terrazzo.targets.davinci.schedule import schedule
+
+
+def holds(e: Example) -> None:
+    assert report(check(e.program, CHIP, e.args)) == ""
+    got = run(e.program, CHIP, e.args, e.args)
+    for name, want in e.want.items():
+        assert np.allclose(got[name].astype(np.float64), want, rtol=2e-3, atol=2e-4)
+
+
+@pytest.mark.parametrize("name", sorted(EXAMPLES))
+def test_examples(name: str) -> None:
+    holds(EXAMPLES[name]())
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(1, 5000), st.sampled_from([64, 256, 512]), st.integers(1, 5))
+def test_sums(n: int, tile: int, cores: int) -> None:
+    holds(sum_example(n, tile, cores))
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(1, 20), st.integers(1, 120), st.integers(1, 120))
+def test_softmax(rows: int, columns: int, keep: int) -> None:
+    holds(softmax_example(rows, columns, keep))
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(1, 100), st.integers(1, 6), st.integers(1, 150))
+def test_products(m: int, n: int, k: int) -> None:
+    holds(product_example(m, 16 * n, k))
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(1, 200), st.integers(1, 6), st.integers(1, 8))
+def test_mixed(m: int, n: int, k: int) -> None:
+    holds(mixed_example(m, 16 * n, 16 * k))
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.integers(1, 40), st.integers(1, 6))
+def test_phases(tile: int, cores: int) -> None:
+    holds(phases_example(8 * tile, cores))
+
+
+def test_there_are_enough() -> None:
+    assert len(CASES) >= 200 and len({str(c) for c in CASES}) >= 200
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_kernels(case: Case) -> None:
+    launch = case.launch()
+    program = schedule(launch.program, CHIP)
+    assert report(check(program, CHIP, launch.args)) == ""
+    got = run(program, CHIP, launch.tensors, launch.scalars)
+    launch.compare(got, case.roundings)
