@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from terrazzo.ir.lifetimes import Buffer, Plan, plan
 from terrazzo.lang.kernel import Kernel
-from terrazzo.runtime.arena import Arena, Buffer, Plan, plan
+from terrazzo.runtime.arena import Arena
 from terrazzo.runtime.launch import Launch, prepare
 from terrazzo.runtime.recording import Recording
 from terrazzo.targets.cpu.frame import FIRST_SLOT

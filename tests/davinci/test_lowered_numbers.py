@@ -1,6 +1,6 @@
-"""The library's kernels as buffer-level core programs against the reference target (tolerances:
-davinci_launch.py), run by the executor and by the tests' own slow interpreter: shapes with tails,
-all element types."""
+"""The library's kernels as core programs, buffer-level and scheduled, against the reference target
+(tolerances: davinci_launch.py), run by the executor and by the tests' own slow interpreter: shapes
+with tails, all element types."""
 
 from __future__ import annotations
 
@@ -14,15 +14,18 @@ from hypothesis import strategies as st
 from terrazzo.errors import KernelError
 from terrazzo.targets.davinci.execute import run
 from terrazzo.targets.davinci.lower import Options
+from terrazzo.targets.davinci.schedule import schedule
 
 
 def compare(name: str, shape: str, types: str = "", given: str = "", consts: str = "",
             options: Options = TINY, roundings: float = 2) -> None:  # fmt: skip
     launch = launched(name, shape, types, given, consts, options)
-    launch.compare(run(launch.program, CHIP, launch.tensors, launch.scalars), roundings)
-    with np.errstate(all="ignore"):
-        core_interpret.run(launch.program, launch.tensors, launch.scalars)
-    launch.compare(launch.tensors, roundings)
+    for program in (launch.program, schedule(launch.program, CHIP)):
+        launch.compare(run(program, CHIP, launch.tensors, launch.scalars), roundings)
+        tensors = {n: a.copy() for n, a in launch.tensors.items()}
+        with np.errstate(all="ignore"):
+            core_interpret.run(program, tensors, launch.scalars)
+        launch.compare(tensors, roundings)
 
 
 @pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])

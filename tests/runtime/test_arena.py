@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from terrazzo.errors import MemoryShortage
+from terrazzo.ir.lifetimes import Buffer, plan
 from terrazzo.runtime import arena
-from terrazzo.runtime.arena import Arena, Buffer, plan
+from terrazzo.runtime.arena import Arena
 
 
 @st.composite

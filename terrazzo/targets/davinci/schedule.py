@@ -1,0 +1,180 @@
+"""Scheduling: a program at the buffer level -> addresses, slots and events.
+
+Products are spelt out (expand.py), buffers that several pipes use become queues (queues.py), and
+all get addresses (placement.py). The author's `stages` are kept. Slots that nobody asked for, of
+what a grid's blocks load and of what leaves a core, are given up, largest first, where memory or
+events are short; the program's notes say so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from terrazzo.errors import CapacityError
+from terrazzo.ir.place import mark
+from terrazzo.targets.davinci.accesses import Uses, uses
+from terrazzo.targets.davinci.chips import ALIGNMENT, EVENTS, Chip
+from terrazzo.targets.davinci.expand import expand
+from terrazzo.targets.davinci.expr import Scalar
+from terrazzo.targets.davinci.placement import Placed, place
+from terrazzo.targets.davinci.program import (
+    Buffer,
+    CoreFn,
+    For,
+    If,
+    Instr,
+    Operand,
+    Program,
+    Stmt,
+    View,
+)
+from terrazzo.targets.davinci.queues import Inserted, Queue, connect, events_needed, fence, queue
+
+SHOWN = 6  # tiles that a capacity error names
+
+
+def schedule(program: Program, chip: Chip) -> Program:
+    """The scheduled program. Raises CapacityError, with the tiles and their lines, for what does
+    not fit a memory of `chip`, KernelError where events run out."""
+    return scheduled(program, chip)[0]
+
+
+def scheduled(program: Program, chip: Chip) -> tuple[Program, dict[tuple[int, str], list[Placed]]]:
+    """Also the memories of every function, by phase and kind of core."""
+    notes = list(program.notes)
+    memories: dict[tuple[int, str], list[Placed]] = {}
+    phases = []
+    for n, phase in enumerate(program.phases):
+        functions = []
+        for f in phase.functions:
+            made, memories[n, f.kind] = _Function(f, chip, notes).scheduled()
+            functions.append(made)
+        phases.append(replace(phase, functions=tuple(functions)))
+    made = replace(program, phases=tuple(phases), scheduled=True, notes=tuple(notes))
+    return made, memories
+
+
+class _Function:
+    def __init__(self, fn: CoreFn, chip: Chip, notes: list[str]) -> None:
+        self.fn, self.chip, self.notes = expand(fn), chip, notes
+        self.found = uses(self.fn)
+        self.fenced = [u for u in self.found if len(u.pipes) > 1 and not _staged(u)]
+        self.queued = [u for u in self.found if len(u.pipes) > 1 and u not in self.fenced]
+        self.slots = {u.buffer: self._wanted(u) for u in self.found}
+        turning = {u.buffer for u in self.found if u.slots != {0}}
+        self.lasting = {u.buffer for u in (*self.queued, *self.fenced)} | turning
+
+    def scheduled(self) -> tuple[CoreFn, list[Placed]]:
+        queues = self._queues()
+        placed = self._placed()
+        add_to, turns = connect(queues)
+        for u in self.fenced:
+            fence(u, add_to)
+            self.notes.append(f"all pipes wait for each other around `{u.buffer.tile}`")
+        addresses = {b: a for memory in placed for b, a in memory.addresses.items()}
+        made = {b: replace(b, slots=self.slots[b], addresses=a) for b, a in addresses.items()}
+        body = _rewritten(self._body(add_to), made, turns)
+        return replace(self.fn, body=body, buffers=tuple(made.values())), placed
+
+    def _body(self, add_to: Inserted) -> tuple[Stmt, ...]:
+        return add_to.rebuilt(self.fn.body)
+
+    # -- slots ---------------------------------------------------------------------------------
+
+    def _wanted(self, u: Uses) -> int:
+        own = len(u.pipes) > 1 and u.looped and u not in self.fenced
+        leaves = u.uses[0].pipe == "V" and "MTE3" in u.pipes
+        return max(u.buffer.slots, 2 if own and (leaves or u.workspace()) else 1)
+
+    def _spare(self, u: Uses) -> bool:
+        """Whether a second slot may be taken away: nobody asked for it, or a grid's block did."""
+        if self.slots[u.buffer] == 1 or len(u.slots) > 1 or u.buffer.space in ("L0A", "L0B"):
+            return False
+        loops = sum(isinstance(s, For) for s in u.home)
+        return loops == 1 or u.buffer.slots == 1 or u.workspace() or u.buffer.space == "L0C"
+
+    def _give_up(self, u: Uses, why: str) -> None:
+        self.slots[u.buffer] = 1
+        self.notes.append(f"`{u.buffer.tile}` has one slot: {why}")
+
+    def _queues(self) -> list[Queue]:
+        while True:
+            queues = [queue(u, self.slots[u.buffer]) for u in self.queued]
+            short = {pair for pair, n in events_needed(queues).items() if n > EVENTS}
+            spare = [q for q in queues if short & set(q.pairs()) and self._spare(q.uses)]
+            if not spare:
+                return queues
+            least = min(spare, key=lambda q: q.buffer.bytes)
+            self._give_up(least.uses, f"a pair of pipes has {EVENTS} events")
+
+    # -- memory --------------------------------------------------------------------------------
+
+    def _placed(self) -> list[Placed]:
+        while True:
+            placed = place(self.fn, self.found, self.slots, self.lasting)
+            over = [m for m in placed if m.size > self.chip.capacity[m.space]]
+            if not over:
+                return placed
+            spaces = {m.space for m in over}
+            spare = [u for u in self.found if u.buffer.space in spaces and self._spare(u)]
+            if not spare:
+                raise self._too_large(over[0])
+            largest = max(spare, key=lambda u: u.buffer.bytes)
+            self._give_up(largest, f"{largest.buffer.space} is full")
+
+    def _too_large(self, m: Placed) -> CapacityError:
+        capacity = self.chip.capacity[m.space]
+        us = [u for u in self.found if u.buffer.space == m.space]
+        us.sort(key=lambda u: -u.buffer.bytes * self.slots[u.buffer])
+        staged = [u for u in us if self.slots[u.buffer] > 1]
+        saved = sum(_room(u.buffer) * (self.slots[u.buffer] - 1) for u in staged)
+        remedy = f"make the blocks smaller: about {capacity / m.size:.0%} of these sizes fits"
+        if saved and m.size - saved <= capacity:
+            remedy = f"stages=1 fits ({m.size - saved:,} B); or make the blocks smaller"
+        error = CapacityError(
+            f"the {self.fn.kind} core's tiles need {m.size:,} B of {m.space}, {self.chip.name} has"
+            f" {capacity:,} B", remedy)  # fmt: skip
+        error.tiles = tuple(_line(u.buffer, self.slots[u.buffer]) for u in us[:SHOWN])
+        return mark(error, us[0].buffer.loc)
+
+
+def _staged(u: Uses) -> bool:
+    try:
+        u.stages()
+    except ValueError:
+        return False
+    return True
+
+
+def _room(b: Buffer) -> int:
+    unit = ALIGNMENT[b.space]
+    return -(-b.bytes // unit) * unit
+
+
+def _line(b: Buffer, slots: int) -> str:
+    times = f" x {slots} slots" if slots > 1 else ""
+    place = f"  line {b.loc.line}: {b.loc.text.strip()}" if b.loc else ""
+    return f"{b.bytes:>10,} B{times}  `{b.tile or b.name}` {b.dtype} x {b.elements:,}{place}"
+
+
+def _rewritten(
+    body: tuple[Stmt, ...], made: dict[Buffer, Buffer], turns: dict[Buffer, Scalar]
+) -> tuple[Stmt, ...]:
+    """`body` on the buffers that have addresses, each use on the slot whose turn it is."""
+
+    def view(x: Operand) -> Operand:
+        if not isinstance(x, View) or not isinstance(x.memory, Buffer):
+            return x
+        slot = turns.get(x.memory, x.slot)
+        return replace(x, memory=made[x.memory], slot=slot)
+
+    out: list[Stmt] = []
+    for s in body:
+        if isinstance(s, (For, If)):
+            s = replace(s, body=_rewritten(s.body, made, turns))
+        elif isinstance(s, Instr):
+            to = view(s.out)
+            assert isinstance(to, View)
+            s = replace(s, out=to, ins=tuple(view(x) for x in s.ins))
+        out.append(s)
+    return tuple(out)
