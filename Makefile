@@ -2,6 +2,7 @@
 # make test    set up, lint, run the tests (no torch)
 # make lint    ruff and pyright
 # make oracle  the tests against transformers, in an environment of their own
+# make ascend  the tests against the compiler of Ascend NPUs, which is installed first (161 MB)
 # make bench   measure this machine with the demo model
 # make bench-peer  the same beside llama.cpp, which is built first (some 10 minutes)
 # make clean   remove environments and caches of this checkout (models and ~/.cache stay)
@@ -14,6 +15,7 @@ THREADS ?= 2
 
 VENV := .venv
 ORACLE := .venv-oracle
+ASCEND := .venv-ascend
 BIN := $(VENV)/bin
 PIP := -m pip install --quiet --disable-pip-version-check
 PYTEST_OPTIONS ?=
@@ -23,7 +25,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test lint oracle bench bench-peer clean
+.PHONY: help run test lint oracle ascend bench bench-peer clean
 
 help:
 	@sed -n 's/^# make/make/p' Makefile
@@ -61,6 +63,14 @@ $(ORACLE)/.oracle: $(ORACLE)/.made pyproject.toml
 	@$(ORACLE)/bin/python $(PIP) --editable '.[oracle]'
 	@touch $@
 
+$(ASCEND)/.made:
+	$(call new-environment,$(ASCEND))
+
+$(ASCEND)/.ascend: $(ASCEND)/.made pyproject.toml
+	@echo "installing the compiler of Ascend NPUs into $(ASCEND)"
+	@$(ASCEND)/bin/python $(PIP) --editable '.[dev,ascend]'
+	@touch $@
+
 # -- what there is to do ----------------------------------------------------------------------------
 
 run: $(VENV)/.run
@@ -80,6 +90,11 @@ oracle: $(ORACLE)/.oracle
 	@$(ORACLE)/bin/terrazzo pull smollm2
 	$(ORACLE)/bin/python -m pytest tests/oracle $(PYTEST_OPTIONS)
 
+# Without the compiler most of these tests are skipped: the first line is an error then.
+ascend: $(ASCEND)/.ascend
+	@$(ASCEND)/bin/python -c 'from terrazzo.targets.ascend.tools import find; find()'
+	$(ASCEND)/bin/python -m pytest tests/ascend $(PYTEST_OPTIONS)
+
 bench: $(VENV)/.run
 	@$(BIN)/terrazzo pull smollm2
 	@$(BIN)/terrazzo bench smollm2 --prompt 512 --decode 128 --threads $(THREADS)
@@ -90,5 +105,5 @@ bench-peer: $(VENV)/.run
 	@$(BIN)/python benchmarks/llama_cpp.py
 
 clean:
-	rm -rf $(VENV) $(ORACLE) .venv-bench build dist .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(ORACLE) $(ASCEND) .venv-bench build dist .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -23,7 +23,15 @@ ALLOWED: dict[str, set[str]] = {
     "targets.ascend": {"ir", "targets.davinci"},
     "profile": {"ir", "targets.davinci"},
     "kernels": {"lang", "ir"},
-    "runtime": {"ir", "lang", "targets.reference", "targets.cpu"},
+    "runtime": {
+        "ir",
+        "lang",
+        "targets.reference",
+        "targets.cpu",
+        "targets.davinci",
+        "targets.ascend",
+        "profile",
+    },
     # models name the layout that weights are repacked to, which is the CPU target's own
     "models": {"kernels", "runtime", "ir", "targets.cpu"},
     # sampling is kernels over the logits in place, in memory of the target

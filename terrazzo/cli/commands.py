@@ -12,6 +12,10 @@ from collections.abc import Sequence
 import typer
 
 from terrazzo.cli import bench, cache, chat, doctor, generate, kernel, models, pull
+from terrazzo.cli import (
+    kernel_compile as kernel_compile,
+)  # these two add their commands to `kernel`
+from terrazzo.cli import kernel_profile as kernel_profile
 from terrazzo.cli.main import INTERRUPTED, USER_ERROR
 from terrazzo.errors import TerrazzoError
 

@@ -22,7 +22,11 @@ commands = typer.Typer(help="Look at the kernels, and run them.")
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="A kernel (`terrazzo kernel list`).")]
 Shape = Annotated[
-    list[str] | None, typer.Option(metavar="DIM=N,…", help="Extents, such as m=64,k=576.")
+    list[str] | None,
+    typer.Option(
+        metavar="DIM=N,…",
+        help="Extents, such as m=64,k=576. Common names are known too: batch, tokens, dim.",
+    ),
 ]
 Types = Annotated[
     list[str] | None,
@@ -238,7 +242,7 @@ def arguments(
     from terrazzo.cli import kernel_inputs
 
     sizes = kernel_inputs.extents(kernel, _numbers("--shape", shape))
-    chosen = kernel_inputs.types(kernel, _named("--dtype", dtype))
+    chosen = kernel_inputs.types(kernel, named("--dtype", dtype))
     given = kernel_inputs.make(kernel, sizes, chosen, _pairs(with_), seed, filled)
     return given | _numbers("--const", const)
 
@@ -247,7 +251,8 @@ def _pairs(items: Iterable[str] | None) -> set[str]:
     return {part.strip() for item in items or () for part in item.split(",") if part.strip()}
 
 
-def _named(option: str, items: Iterable[str] | None) -> dict[str, str]:
+def named(option: str, items: Iterable[str] | None) -> dict[str, str]:
+    """What `option` gives by name: "a=1,b=2" -> {"a": "1", "b": "2"}."""
     out = {}
     for part in sorted(_pairs(items)):
         name, equals, value = part.partition("=")
@@ -259,7 +264,7 @@ def _named(option: str, items: Iterable[str] | None) -> dict[str, str]:
 
 def _numbers(option: str, items: Iterable[str] | None) -> dict[str, int]:
     out = {}
-    for name, value in _named(option, items).items():
+    for name, value in named(option, items).items():
         if not value.isdecimal():
             raise OptionError(f"{option} has {name}={value}", "the value is a whole number")
         out[name] = int(value)

@@ -49,17 +49,22 @@ EXTENTS = {
 }
 LONG = 1 << 20  # the one dim of a kernel that has no other
 FIXED = {"two": 2, "four": 4, "lanes": 16}
+# What people call some dims: of a kernel that has all of the dims and none of that name.
+COMMON = {"tokens": ("s", "t"), "dim": ("d",), "batch": ("seqs",)}
 SCALARS: dict[str, float | int] = {"eps": 1e-5, "scale": 0.125, "seed": 1, "stream": 0}
 LEVELS = {"temperature": 0.8, "top_p": 0.9, "min_p": 0.05, "penalty": 1.1, "top_k": 40}
 Extents = Mapping[str, int]
 
 
 def extents(kernel: Kernel, asked: Extents) -> dict[str, int]:
-    """An extent for every dim of `kernel`. Raises OptionError for a dim it has not, or one out of
-    range."""
+    """An extent for every dim of `kernel`, by the dims' names or those of COMMON. Where `batch` is
+    no dim, it multiplies attention's heads, which do not know of each other. Raises OptionError for
+    a dim that `kernel` has not, or an extent out of range."""
     dims = list(kernel.dims)
+    asked = _by_own_names(dims, asked)
+    batched = "batch" not in dims and {"heads", "kvheads", "s", "t"} <= set(dims)
     for name, value in asked.items():
-        if name not in dims:
+        if name not in dims and not (batched and name == "batch"):
             raise OptionError(f"`{kernel.name}` has no dim {name!r}", f"it has: {', '.join(dims)}")
         if value < 1 or value > 1 << 31:
             raise OptionError(f"dim {name} is {value:,}", "choose 1 to 2,147,483,648")
@@ -70,7 +75,21 @@ def extents(kernel: Kernel, asked: Extents) -> dict[str, int]:
         out = dict.fromkeys(dims, LONG)
     if {"half", "d"} <= out.keys():
         out["d"] = 2 * asked.get("half", out["half"])
-    return out | dict(asked)
+    if {"heads", "kvheads"} <= out.keys() and "heads" in asked:
+        out["kvheads"] = asked["heads"]
+    batch = asked.pop("batch", 1) if batched else 1
+    out |= asked
+    return out | {n: batch * out[n] for n in ("heads", "kvheads") if batched}
+
+
+def _by_own_names(dims: Collection[str], asked: Extents) -> dict[str, int]:
+    """`asked`, common names replaced by the dims they stand for."""
+    out = dict(asked)
+    for name, stands_for in COMMON.items():
+        if name in asked and name not in dims and all(d in dims for d in stands_for):
+            value = out.pop(name)
+            out = {**dict.fromkeys(stands_for, value), **out}
+    return out
 
 
 def types(kernel: Kernel, asked: Mapping[str, str]) -> dict[str, ElemType]:

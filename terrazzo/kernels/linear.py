@@ -79,7 +79,7 @@ def linear(
     act: tz.const = None,
     M: tz.const = 128,
     N: tz.const = 256,
-    K: tz.const = 256,
+    K: tz.const = tz.by_target(256, davinci=128),
 ):
     """out = act(a @ wᵀ + bias) + residual; what is not given is left out.
 

@@ -20,8 +20,9 @@ from terrazzo.lang.source import Source, locate
 from terrazzo.lang.symbols import Dim, Memory, Tile
 from terrazzo.lang.trace import Builder, tracing
 
-# What has call, explain and reference(kernel, args, kwargs), which run a kernel; None: the module
-# terrazzo.runtime.launch, imported when first needed because the language itself knows no target.
+# What has call, explain, reference and profile(kernel, args, kwargs, …), which run a kernel; None:
+# the module terrazzo.runtime.launch, imported when first needed because the language itself knows
+# no target.
 launcher: Any = None
 
 
@@ -73,6 +74,12 @@ class Kernel:
     def source(self) -> str:
         """The kernel's own source text."""
         return textwrap.dedent(self._source.text)
+
+    @property
+    def listing(self) -> tuple[str, int, tuple[str, ...]]:
+        """Its file, the number of its first line there, and its lines."""
+        s = self._source
+        return s.file, s.first, tuple(s.text.rstrip("\n").split("\n"))
 
     @property
     def doc(self) -> str:
@@ -255,7 +262,11 @@ class Kernel:
 
     # -- running ------------------------------------------------------------------------------
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run on arrays, device buffers or DLPack tensors; outputs are written in place."""
+        """Run on arrays, device buffers or DLPack tensors; outputs are written in place.
+
+        On this CPU, or on the NPU that a tensor is on; `target="ascend"` takes arrays there and
+        back.
+        """
         return _launcher().call(self, args, kwargs)
 
     def explain(self, *args: Any, **kwargs: Any) -> Any:
@@ -265,6 +276,17 @@ class Kernel:
     def reference(self, *args: Any, **kwargs: Any) -> Any:
         """Run on the reference target, which defines what every op means."""
         return _launcher().reference(self, args, kwargs)
+
+    def profile(
+        self, *args: Any, chip: str = "910b2", plan: str = "own", options: Any = None, **kwargs: Any
+    ) -> Any:
+        """What a launch would take on a DaVinci chip, by simulation: a `profile.report.Report`.
+
+        A tensor is an array, or only its shape, with its type in front where the signature leaves
+        it open: `add.profile(*3 * [(tz.f16, 1 << 20)])`. `plan`: "own" or "vendor"; `options`: how
+        to lower, `targets.davinci.lower.Options`.
+        """
+        return _launcher().profile(self, args, kwargs, chip, plan, options)
 
     def __repr__(self) -> str:
         return f"<kernel {self.name}({', '.join(p.name for p in self.params)})>"

@@ -47,15 +47,22 @@ def _address(case: Case, u: Use, v: View) -> int:
     return v.memory.addresses[slot] + offset
 
 
+def _placed(v: View) -> bool:
+    return isinstance(v.memory, Buffer) and v.space == "UB" and bool(v.memory.addresses)
+
+
 def _clash(case: Case, u: Use) -> tuple[View, View, str] | None:
     """Sources 8 groups (256 B) apart never meet, for a repeat is 8 blocks. A destination is written
-    one repeat after its source is read, so that equal places do not meet either."""
-    sources = [v for v in u.instr.ins if isinstance(v, View) and v.space == "UB"]
+    one repeat after its source is read, so that equal places do not meet either. Masks have no
+    address in a plan of the vendor's."""
+    sources = [v for v in u.instr.ins if isinstance(v, View) and _placed(v)]
     places = [_address(case, u, v) for v in sources]
     for at, (v, a) in enumerate(zip(sources, places, strict=True)):
         for w, b in zip(sources[at + 1 :], places[at + 1 :], strict=True):
             if (a - b) // BLOCK % GROUPS != GROUPS // 2:
                 return v, w, "are read from the same bank groups; move one by 256 B"
+    if not _placed(u.instr.out):
+        return None
     target = _address(case, u, u.instr.out)
     for v, a in zip(sources, places, strict=True):
         if a // BANK == target // BANK and (a - target) % (GROUPS * BLOCK):

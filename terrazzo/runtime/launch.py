@@ -1,7 +1,7 @@
 """Running a kernel of the language on this CPU: bind the arguments, compile (or load), launch.
 
-`lang.Kernel.__call__`, `.explain` and `.reference` end here. A recording uses `table` to note a
-launch down instead of running it.
+`lang.Kernel.__call__`, `.explain`, `.reference` and `.profile` end here. A recording uses `table`
+to note a launch down instead of running it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from terrazzo.errors import ArgumentError
+from terrazzo.errors import ArgumentError, OptionError
 from terrazzo.ir.packed import Packed
 from terrazzo.lang.bind import Binding, bind
 from terrazzo.lang.kernel import Kernel
@@ -25,6 +25,7 @@ from terrazzo.targets.cpu.compile import Compiled, Stages, compiled, stages
 from terrazzo.targets.cpu.frame import FIRST_SLOT
 from terrazzo.targets.cpu.isa import Isa, detect
 
+TARGETS = ("cpu", "ascend")
 REMEMBERED = 32  # kinds of call a kernel and thread
 # Bytes of scratch a thread may take. Far more than the cache that a core has to itself: tiles
 # beyond it gain nothing over smaller ones, and every thread takes as much.
@@ -157,7 +158,7 @@ def _check_memory(kernel: Kernel, b: Binding, stored: tuple[str, ...]) -> None:
             if (
                 other != name
                 and frozenset((name, other)) not in declared
-                and _overlap(flat[name], x)
+                and overlap(flat[name], x)
             ):
                 raise ArgumentError(
                     f"arguments `{name}` and `{other}` of `{kernel.name}` share memory",
@@ -165,7 +166,7 @@ def _check_memory(kernel: Kernel, b: Binding, stored: tuple[str, ...]) -> None:
                 )
 
 
-def _overlap(a: np.ndarray, b: np.ndarray) -> bool:
+def overlap(a: np.ndarray, b: np.ndarray) -> bool:
     """Whether two arrays share an element; too intricate a pair of views counts as sharing."""
     if not np.may_share_memory(a, b):
         return False
@@ -206,12 +207,21 @@ class Ready:
 def call(kernel: Kernel, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
     """Run it. Outputs are written in place. Small work stays on the calling thread.
 
-    Calls whose arguments are of kinds this thread has seen only fill in pointers and scalars.
+    With a tensor on an NPU, or `target="ascend"` among `kwargs`, it runs there: see
+    `runtime.ascend.call`. Calls whose arguments are of kinds this thread has seen only fill in
+    pointers and scalars.
     """
     if not hasattr(_state, "ready"):
         _state.ready = weakref.WeakKeyDictionary()
     seen: dict[Any, Ready] = _state.ready.setdefault(kernel, {})
     asked = recall.request(kernel, args, kwargs)
+    if asked is None:
+        target, kwargs = _target(kernel, args, kwargs)
+        if target == "ascend":
+            from terrazzo.runtime import ascend
+
+            return ascend.call(kernel, args, kwargs)
+        asked = recall.request(kernel, args, kwargs)
     key = (strict.enabled(), asked.key) if asked is not None else None
     ready = seen.get(key)
     if asked is None or ready is None or not recall.fill(ready.launch, asked.given):
@@ -224,6 +234,28 @@ def call(kernel: Kernel, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None
     if asked is not None:
         ready.given = asked.given
     ready.run()
+
+
+def _target(
+    kernel: Kernel, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> tuple[str, Mapping[str, Any]]:
+    """Where a call is to run, and its arguments without `target` (unless the kernel has one)."""
+    from terrazzo.targets.ascend.tensors import on_device
+
+    chosen = ""
+    if "target" in kwargs and all(p.name != "target" for p in kernel.params):
+        kwargs = dict(kwargs)
+        chosen = kwargs.pop("target")
+        if chosen not in TARGETS:
+            raise OptionError(f"there is no target {chosen!r}", f"choose from {', '.join(TARGETS)}")
+    if not any(on_device(x) for x in (*args, *kwargs.values())):
+        return chosen or "cpu", kwargs
+    if chosen == "cpu":
+        raise ArgumentError(
+            f"kernel `{kernel.name}` is to run on the CPU, and a tensor is on an NPU",
+            "copy the tensor to the host, or leave target= away",
+        )
+    return "ascend", kwargs
 
 
 def threads_for(launch: Launch) -> int:
@@ -248,3 +280,10 @@ def reference(kernel: Kernel, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
     b = bind(kernel, args, kwargs)
     ir = kernel.specialise(b.dtypes, b.consts, b.present, b.statics)
     reference_target.run(ir, {n: t.array for n, t in b.tensors.items()}, b.scalars)
+
+
+def profile(kernel: Kernel, args: Sequence[Any], kwargs: Mapping[str, Any], *how: Any) -> Any:
+    """The report of a simulated launch on a DaVinci chip."""
+    from terrazzo.runtime import davinci
+
+    return davinci.profile(kernel, args, kwargs, *how)

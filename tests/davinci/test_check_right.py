@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from barrier_schedule import scheduled
 from core_examples import (
     EXAMPLES,
     Example,
@@ -22,6 +21,7 @@ from right_launches import CASES, Case
 from terrazzo.targets.davinci.check import check
 from terrazzo.targets.davinci.execute import run
 from terrazzo.targets.davinci.finding import report
+from terrazzo.targets.davinci.schedule import schedule
 
 
 def holds(e: Example) -> None:
@@ -71,9 +71,9 @@ def test_there_are_enough() -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_kernels_with_barriers(case: Case) -> None:
+def test_kernels(case: Case) -> None:
     launch = case.launch()
-    program = scheduled(launch.program)
+    program = schedule(launch.program, CHIP)
     assert report(check(program, CHIP, launch.args)) == ""
     got = run(program, CHIP, launch.tensors, launch.scalars)
     launch.compare(got, case.roundings)

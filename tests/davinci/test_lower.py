@@ -6,7 +6,7 @@ import pytest
 
 from terrazzo.errors import KernelError
 from terrazzo.ir.types import DTYPES, f16, f32
-from terrazzo.kernels import linear, math, norm, rope
+from terrazzo.kernels import linear, math, norm, rope, sampling
 from terrazzo.lang.kernel import Kernel
 from terrazzo.targets.davinci import program as p
 from terrazzo.targets.davinci.chips import chip
@@ -84,3 +84,10 @@ def test_what_has_no_rule_names_its_line() -> None:
     with pytest.raises(KernelError, match="stride of 2 elements") as caught:
         lowered(rope.rope_interleaved, dims, {"T": "f16", "R": "f16"})
     assert "rope.py:" in str(caught.value) and "^" in str(caught.value)
+
+
+def test_bounds_that_only_vector_units_know_are_refused_with_their_line() -> None:
+    dims = {"seqs": 2, "vocab": 512, "two": 2}
+    with pytest.raises(KernelError, match="bounds of this loop are computed from a tile's") as e:
+        lowered(sampling.draw, dims, {})
+    assert "sampling.py:" in str(e.value) and "^" in str(e.value)

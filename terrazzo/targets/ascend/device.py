@@ -23,6 +23,7 @@ LEAST = 32  # bytes: an allocation of none is an error to ACL
 _log = logging.getLogger("terrazzo.ascend")
 _lock = threading.Lock()
 _initialised: weakref.WeakSet[Acl] = weakref.WeakSet()
+_open: dict[int, Device] = {}  # by index, the latest
 T = TypeVar("T")
 
 
@@ -113,6 +114,11 @@ class Device:
                 self.close()
             raise
         atexit.register(self._close_quietly)
+        _open[index] = self
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
 
     def _known(self, name: str) -> chips.Chip:
         try:
@@ -180,6 +186,8 @@ class Device:
             if code:
                 failures.append(pyacl.failure(self.acl, "acl.rt.reset_device", code))
         self._closed = True
+        if _open.get(self.index) is self:
+            del _open[self.index]
         atexit.unregister(self._close_quietly)
         if failures:
             raise failures[0]
@@ -271,3 +279,9 @@ class Device:
         out = np.empty(tensor.shape, tensor.dtype)
         self.download(out, tensor.address)
         return out
+
+
+def opened(index: int = 0) -> Device:
+    """NPU `index` as this process has it open; opens it if it has not. Raises DeviceUnavailable."""
+    known = _open.get(index)
+    return Device(index) if known is None else known

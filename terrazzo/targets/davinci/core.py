@@ -91,6 +91,15 @@ class Core(ABC):
 
     def loop(self, s: Loop) -> None:
         (v,) = s.vars
+        if not (self.numbers.has(v.lo) and self.numbers.has(v.hi)):
+            raise mark(
+                KernelError(
+                    "the bounds of this loop are computed from a tile's elements, which a core's"
+                    " scalar unit does not get",
+                    "compute them from dims, parameters and single elements of tensors",
+                ),
+                s.loc,
+            )
         lo, hi, step = self.numbers.get(v.lo), self.numbers.get(v.hi), v.step or 1
         self.begin(s, lo)
         groups = levels.groups(self.graph, self.parts, s, self.kind, self.low.options.ahead)
@@ -113,9 +122,8 @@ class Core(ABC):
         if v.var is not None:
             self.numbers.set(v.var, start)
         else:
-            step = v.step or 1
-            cap = min(step, self.low.dims[v.dim])
-            self.set_range(v.name, Range(start, size_of(start, lo, hi, step), cap))
+            size = size_of(start, lo, hi, v.step or 1)
+            self.set_range(v.name, Range(start, size, self.low.most(v)))
 
     def _skewed(
         self, s: Loop, v: LoopVar, lo: Scalar, hi: Scalar, step: int,

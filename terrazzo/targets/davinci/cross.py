@@ -120,7 +120,7 @@ def _caps(low: Lowering, grid: Loop, axes: Sequence[GridAxis]) -> dict[str, int]
     caps |= {a.name: min(a.step or 1, a.extent) for a in axes}
     for s in walk(grid.body):
         if isinstance(s, Loop):
-            caps |= {v.name: min(v.step or 1, low.dims[v.dim]) for v in s.vars}
+            caps |= {v.name: low.most(v) for v in s.vars}
     return caps
 
 

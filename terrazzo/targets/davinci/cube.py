@@ -15,6 +15,7 @@ from terrazzo.targets.davinci.chips import BLOCK, CAPACITY, FRACTAL_ROWS
 from terrazzo.targets.davinci.core import Core
 from terrazzo.targets.davinci.expr import Scalar, add, make, mul, var
 from terrazzo.targets.davinci.program import For, View
+from terrazzo.targets.davinci.split import first_product
 from terrazzo.targets.davinci.tiles import Matrix
 
 
@@ -160,13 +161,18 @@ class CubeCore(Core):
 
     def _target(self, s: Op, rows: Sequence[str], columns: Sequence[str]) -> tuple[Matrix, Scalar]:
         if s.op == "dot_acc":
-            known = self.sums.get(s.args[0].id)
+            partial = self.kept.get(s.args[0].id) if s.args[0].id in self.parts.cube else None
+            known = self.sums.get(s.args[0].id) or (partial and (partial, 0))
             if known is None:
                 raise mark(KernelError("the Cube adds to what its own loop carries from 0",
                                        "begin the sum with tz.zeros, before the loop"),
                            s.loc)  # fmt: skip
-            matrix, first = known
-            return matrix, first
+            if (known[0].rows, known[0].columns) != (tuple(rows), tuple(columns)):
+                raise mark(KernelError(
+                    f"the Cube's sum has rows {', '.join(known[0].rows)}, this product has rows"
+                    f" {', '.join(rows)}", "add products of operands with the same axes"),
+                    s.loc)  # fmt: skip
+            return known
         return self._accumulator(s.result, rows, columns), 1
 
     def _accumulator(self, v: Value, rows: Sequence[str], columns: Sequence[str]) -> Matrix:
@@ -182,7 +188,7 @@ class CubeCore(Core):
     def begin_carry(self, s: Loop, c: Carry, lo: Scalar) -> None:
         if c.var.id not in self.parts.cube:
             return
-        op = self.graph.op(c.next)
+        op = first_product(self.graph, c.next, c.var)
         assert op is not None
         if self.graph.const(c.init) != 0:
             raise mark(KernelError("the Cube's sum begins with a value that is not 0",

@@ -11,11 +11,12 @@ from dataclasses import dataclass, field
 
 from terrazzo.errors import KernelError
 from terrazzo.ir.graph import Graph
-from terrazzo.ir.ops import Expect, Kernel, Loop, Stmt
+from terrazzo.ir.ops import Expect, Kernel, Loop, LoopVar, Stmt
 from terrazzo.ir.passes import pipeline
 from terrazzo.ir.place import mark
 from terrazzo.ir.types import DType
 from terrazzo.targets.davinci import cross
+from terrazzo.targets.davinci.bytes import widen
 from terrazzo.targets.davinci.chips import Chip
 from terrazzo.targets.davinci.core import Core
 from terrazzo.targets.davinci.cube import CubeCore
@@ -61,6 +62,11 @@ class Lowering:
     workspaces: list[Gm] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
+    def most(self, v: LoopVar) -> int:
+        """Indices of a trip at most. A dim that only loops have, no tensor, has no extent."""
+        step = v.step or 1
+        return min(step, self.dims.get(v.dim, step))
+
 
 def lower(
     kernel: Kernel, dims: Mapping[str, int], chip: Chip, options: Options | None = None
@@ -68,6 +74,7 @@ def lower(
     """The buffer-level program of a specialised kernel for extents `dims`. Raises KernelError, with
     the line, for what this target cannot do."""
     options = options or Options()
+    kernel = widen(kernel)  # first: simplify joins its casts with those of the kernel
     for _, step in pipeline():
         kernel = step(kernel)
     gm: dict[str, Gm] = {}

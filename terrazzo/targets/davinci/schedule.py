@@ -1,9 +1,9 @@
 """Scheduling: a program at the buffer level -> addresses, slots and events.
 
 Products are spelt out (expand.py), buffers that several pipes use become queues (queues.py), and
-all get addresses (placement.py). The author's `stages` are kept. Slots that nobody asked for, of
-what a grid's blocks load and of what leaves a core, are given up, largest first, where memory or
-events are short; the program's notes say so.
+all get addresses (placement.py). The author's `stages` are kept. Slots that nobody asked for, as of
+what a grid's blocks load and of what leaves a core, are given up where memory or events are short;
+the program's notes say so.
 """
 
 from __future__ import annotations
@@ -65,9 +65,9 @@ class _Function:
         self.lasting = {u.buffer for u in (*self.queued, *self.fenced)} | turning
 
     def scheduled(self) -> tuple[CoreFn, list[Placed]]:
-        queues = self._queues()
+        self._queues()
         placed = self._placed()
-        add_to, turns = connect(queues)
+        add_to, turns = connect(self._queues())
         for u in self.fenced:
             fence(u, add_to)
             self.notes.append(f"all pipes wait for each other around `{u.buffer.tile}`")
@@ -87,11 +87,12 @@ class _Function:
         return max(u.buffer.slots, 2 if own and (leaves or u.workspace()) else 1)
 
     def _spare(self, u: Uses) -> bool:
-        """Whether a second slot may be taken away: nobody asked for it, or a grid's block did."""
+        """Whether a second slot may be taken away: not what an inner loop loads, whose `stages` the
+        author chose, and not what one trip makes and a later one uses."""
         if self.slots[u.buffer] == 1 or len(u.slots) > 1 or u.buffer.space in ("L0A", "L0B"):
             return False
         loops = sum(isinstance(s, For) for s in u.home)
-        return loops == 1 or u.buffer.slots == 1 or u.workspace() or u.buffer.space == "L0C"
+        return loops < 2 or not u.loaded or u.workspace()
 
     def _give_up(self, u: Uses, why: str) -> None:
         self.slots[u.buffer] = 1
@@ -119,8 +120,14 @@ class _Function:
             spare = [u for u in self.found if u.buffer.space in spaces and self._spare(u)]
             if not spare:
                 raise self._too_large(over[0])
-            largest = max(spare, key=lambda u: u.buffer.bytes)
-            self._give_up(largest, f"{largest.buffer.space} is full")
+            excess = sum(m.size - self.chip.capacity[m.space] for m in over)
+            enough = [u for u in spare if u.buffer.bytes >= excess]
+            u = (
+                min(enough, key=lambda u: u.buffer.bytes)
+                if enough
+                else max(spare, key=lambda u: u.buffer.bytes)
+            )
+            self._give_up(u, f"{u.buffer.space} is full")
 
     def _too_large(self, m: Placed) -> CapacityError:
         capacity = self.chip.capacity[m.space]

@@ -1,0 +1,110 @@
+"""`terrazzo kernel compile`: tables, JSON, files, errors."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from terrazzo.cli.main import app
+from terrazzo.errors import OptionError
+from terrazzo.targets.ascend import tools
+
+try:
+    tools.find()
+    INSTALLED = True
+except OptionError:
+    INSTALLED = False
+
+needs_wheel = pytest.mark.skipif(not INSTALLED, reason="the `ascend` extra is not installed")
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    """`run("rms_norm", …)`: exit code, stdout, stderr of the command."""
+
+    def call(*args: object) -> tuple[int, str, str]:
+        code = app(["kernel", "compile", *map(str, args)])
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    return call
+
+
+@needs_wheel
+def test_tables(run: Run) -> None:
+    code, out, err = run("matmul_bias_gelu", "--target", "Ascend910B2", "--dtype", "T=f16,R=f16")
+    assert code == 0 and err == ""
+    rows = [line.split() for line in out.splitlines()]
+    assert ["matmul_bias_gelu", "24", "cube", "+", "48", "vector", "32"] in [r[:7] for r in rows]
+    planned = {r[1]: r[2:] for r in rows if len(r) == 6 and r[0] == "matmul_bias_gelu"}
+    assert planned.keys() == {"UB", "L1", "L0A", "L0B", "L0C"}
+    assert planned["L0A"] == ["65,536", "65,536", "100", "%"]
+    assert "links: nd2nz_half, " in out and "workspace0 in device memory: 2.2 MiB" in out
+
+
+@needs_wheel
+def test_json(run: Run) -> None:
+    shape = ("--shape", "rows=100,dim=64", "--option", "vector_cores=7")
+    code, out, _ = run("rms_norm", "--target", "ascend910b4", *shape, "--json")
+    got = json.loads(out)
+    assert code == 0 and got["target"] == "Ascend910B4"
+    assert got["arguments"]["x"] == "f32[100, 64]"
+    (phase,) = got["phases"]
+    assert phase["cores"] == {"vector": 7} and phase["task_type"] == 10
+    assert 0 < phase["spaces"]["UB"]["vendor_bytes"] < phase["spaces"]["UB"]["capacity_bytes"]
+    assert "vmul_1d_float" in phase["functions"] and phase["diagnostics"] == []
+    assert got["object"] is False and got["files"] == []
+
+
+@needs_wheel
+def test_files(run: Run, tmp_path: Path) -> None:
+    code, _, err = run("add", "--target", "ascend910b2", "-o", tmp_path / "made")
+    assert code == 0
+    assert "no object: CANN's hivmc, which makes it, is not on PATH" in err
+    written = {p.name: p.read_text() for p in (tmp_path / "made").iterdir()}
+    assert written.keys() == {f"add.{e}" for e in (
+        "mlir", "planned.mlir", "lowered.mlir", "hivmc.mlir")}  # fmt: skip
+    assert "hivm.hir.vadd" in written["add.mlir"] and "aiv_bitcode" in written["add.hivmc.mlir"]
+
+
+@needs_wheel
+def test_a_folder_that_cannot_be_made(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    code, _, err = run("add", "--target", "ascend910b2", "-o", tmp_path / "file")
+    assert code == 2 and err.startswith("error: ") and "file cannot be written: " in err
+
+
+@needs_wheel
+def test_what_does_not_fit_shows_line_and_tiles(run: Run) -> None:
+    code, out, err = run("add", "--target", "ascend910b2", "--const", "TILE=32768")
+    assert code == 2 and out == ""
+    assert "math.py:" in err and "KiB of UB as AscendNPU-IR plans it" in err and "^" in err
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (("--target", "h200"), "there is no target 'h200'; choose from ascend910b1, ascend910b2"),
+        (("--target", "910b2"), "there is no target '910b2'"),
+        (("--target", "ascend910b1", "--option", "colour=3"), "there is no option 'colour'"),
+        (("--target", "ascend910b1", "--option", "cores=x"), "the value is a whole number"),
+        (("--target", "ascend910b1", "--option", "cores=99"), "choose 1 to 24 on 910b1"),
+        (("--target", "ascend910b1", "--option", "bypass=x"), "has no parameter `x`; it has: a, b"),
+    ],
+)
+def test_wrong_options(run: Run, options: tuple[str, ...], text: str) -> None:
+    code, out, err = run("add", *options)
+    assert code == 2 and out == "" and text in err
+
+
+def test_without_the_extra(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tools, "find_spec", lambda name: None)
+    code, out, err = run("add", "--target", "ascend910b2")
+    assert (code, out) == (2, "")
+    assert err == (
+        "error: the AscendNPU-IR compiler is not installed; pip install 'terrazzo[ascend]'\n"
+    )
