@@ -31,6 +31,7 @@ class CubeCore(Core):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self.sums: dict[int, tuple[Matrix, Scalar]] = {}  # carried sum -> where, first trip?
+        self.early: dict[int, Matrix] = {}  # id(load) -> its tile, loaded before the loop around
 
     def relevant(self, s: Loop) -> bool:
         return any(isinstance(x, Op) and x.op in ("dot", "dot_acc") for x in walk(s.body)) or any(
@@ -58,7 +59,20 @@ class CubeCore(Core):
         load = self.parts.loads.get(v.id)
         if load is None:
             return self.kept[v.id]
-        return self.load(load)
+        return self.early.get(id(load)) or self.load(load)
+
+    def loop(self, s: Loop) -> None:
+        """What the author loads before the loop stays in L1 for all of its trips."""
+        inside = {id(x) for x in walk(s.body)}
+        products = [x for x in walk(s.body) if isinstance(x, Op) and x.op in ("dot", "dot_acc")]
+        operands = [self.parts.loads.get(v.id) for x in products for v in x.args[-2:]]
+        outside = {id(x): x for x in operands if x is not None and id(x) not in inside}
+        fresh = [x for i, x in outside.items() if i not in self.early]
+        for x in fresh:
+            self.early[id(x)] = self.load(x)
+        super().loop(s)
+        for x in fresh:
+            del self.early[id(x)]
 
     def matrix(self, stem: str, dtype: DType, rows: Sequence[str], columns: Sequence[str],
                slots: int) -> Matrix:  # fmt: skip
