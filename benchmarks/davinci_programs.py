@@ -75,7 +75,7 @@ def copy_gm_ub(p: Params, chip: Chip, cores: int) -> Program:
     row. "same address": all cores read the same part of the tensor."""
     dtype = p.get("dtype", "f16")
     height, width = p["rows"], p["cols"]
-    h, w = p.get("tile", [64, 1024])
+    h, w = p.get("tile", [16, 1024])
     options, tile = Options(vector_cores=cores), {"ROWS": h, "COLS": w}
     if "same address" in p.get("pattern", ""):
         dims = {"times": cores, "rows": ceil(height / cores), "cols": width}
@@ -120,12 +120,12 @@ def gemm(p: Params, chip: Chip, cores: int) -> Program:
 
 
 def flash_attention(p: Params, chip: Chip, cores: int) -> Program:
-    """Every query over all keys; blocks of 256 keys, two ahead (the source is silent)."""
+    """Every query over all keys; blocks of 128 keys, two ahead (the source is silent)."""
     dims = {"heads": p["batch"] * p["heads"], "s": p["q_tokens"], "t": p["kv_tokens"],
             "d": p["head_dim"]}  # fmt: skip
     o = Options(cores=cores, ahead=2)
     types = {"T": p["dtype"], "R": p["dtype"]}
-    made = lowered(kernels.attention, dims, types, chip, o, BQ=p["q_rows_per_core"], STEP=256)
+    made = lowered(kernels.attention, dims, types, chip, o, BQ=p["q_rows_per_core"], STEP=128)
     return schedule(made, chip)
 
 
