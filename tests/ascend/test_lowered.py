@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import pytest
 from lowered_launch import Launch, library
+from paged import attention_launch, sums_launch
 from pointwise import ANY, FLOATS, INTEGERS, NARROW, REDUCED, launch, reduction
 
 from terrazzo.errors import OptionError
@@ -60,6 +61,25 @@ TINY = Options(cores=2, vector_cores=3)
                                    "m=130,groups=2,half=48,n=129"])  # fmt: skip
 def test_products_with_four_bit_weights(shape: str) -> None:
     through(library("matmul_int4", shape, "R=f16", options=TINY))
+
+
+@pytest.mark.parametrize(
+    ("lengths", "group", "width", "cache", "bq"),
+    [
+        ([(600, 1), (15, 1), (0, 1)], 4, 64, "f16", 1),
+        ([(300, 40), (0, 17)], 2, 16, "f16", 16),
+        ([(100, 40)], 1, 64, "bf16", 7),
+        ([(513, 1)], 8, 64, "f32", 1),
+    ],
+)
+def test_paged_attention(
+    lengths: list[tuple[int, int]], group: int, width: int, cache: str, bq: int
+) -> None:
+    through(attention_launch(lengths, 2, group, width, cache, bq), roundings=64)
+
+
+def test_pages_to_the_vector_core() -> None:
+    through(sums_launch([1, 47, 48, 49, 200], 50), roundings=64)
 
 
 @pytest.mark.parametrize(

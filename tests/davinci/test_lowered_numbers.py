@@ -11,7 +11,6 @@ from davinci_launch import CHIP, TINY, launched
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from terrazzo.errors import KernelError
 from terrazzo.targets.davinci.execute import run
 from terrazzo.targets.davinci.lower import Options
 from terrazzo.targets.davinci.schedule import schedule

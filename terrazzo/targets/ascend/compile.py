@@ -31,8 +31,8 @@ _WHAT = {
 class CompiledPhase:
     """`module`: what we printed. `planned_text`: the vendor's plan (generic MLIR), `planned`: the
     same as a scheduled phase. `lowered`: after the passes. `handed`: what the code generator gets,
-    and its object if there was one. `peak`: bytes of each space that the vendor's plan reaches.
-    `task_type`: CANN's number of the kind of kernel."""
+    and its object if there was one. `peak`: bytes of each space that the vendor's plan reaches,
+    masks left out. `task_type`: CANN's number of the kind of kernel."""
 
     name: str
     module: Module
@@ -113,7 +113,7 @@ def _phase(program: Program, number: int, target: str, tools: Toolchain) -> Comp
         planned=planned,
         lowered=passed.lowered,
         handed=hand_over(passed.lowered, target, tools),
-        peak=_peak(planned),
+        peak=peaks(planned),
         linked=linked,
         diagnostics=tuple(diagnostics),
         task_type=30 + phase.ratio if mixed else _TASK[phase.functions[0].kind],
@@ -131,7 +131,8 @@ def _unlinked(program: Program, f: Finding, loc: Loc | None) -> KernelError:
     )
 
 
-def _peak(phase: Phase) -> dict[Space, int]:
+def peaks(phase: Phase) -> dict[Space, int]:
+    """Bytes of each space that a scheduled phase reaches, by buffers that have an address."""
     peak: dict[Space, int] = {}
     for f in phase.functions:
         for b in f.buffers:

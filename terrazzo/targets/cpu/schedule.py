@@ -13,8 +13,9 @@ from collections.abc import Iterable
 
 from terrazzo.ir.graph import walk
 from terrazzo.ir.ops import Carry, Expect, Kernel, Load, Loop, Op, Stmt, Store
+from terrazzo.ir.pages import paged
 from terrazzo.ir.types import DType, Format, Value, bf16, f16, f32
-from terrazzo.targets.cpu.access import paged, unit_axis
+from terrazzo.targets.cpu.access import unit_axis
 from terrazzo.targets.cpu.effects import stores
 from terrazzo.targets.cpu.fuse import NestBuilder
 from terrazzo.targets.cpu.nest import (

@@ -9,11 +9,13 @@ from typing import Any
 from terrazzo.errors import KernelError
 from terrazzo.ir.graph import walk
 from terrazzo.ir.ops import Block, Carry, Load, Loop, Op, Store, Whole
+from terrazzo.ir.pages import paged
 from terrazzo.ir.place import mark
 from terrazzo.ir.types import DType, Value
 from terrazzo.targets.davinci.chips import BLOCK, CAPACITY, FRACTAL_ROWS
 from terrazzo.targets.davinci.core import Core
 from terrazzo.targets.davinci.expr import Scalar, add, make, mul, var
+from terrazzo.targets.davinci.pages import to_l1
 from terrazzo.targets.davinci.program import For, View
 from terrazzo.targets.davinci.split import first_product
 from terrazzo.targets.davinci.tiles import Matrix
@@ -85,6 +87,9 @@ class CubeCore(Core):
 
     def load(self, s: Load) -> Matrix:
         v = s.result
+        found = paged(self.graph, s)
+        if found is not None:
+            return to_l1(self, s, found)
         if any(isinstance(e, Value) and e.axes for e in s.index):
             raise mark(KernelError("rows chosen by an index tile cannot go to the Cube directly",
                                    "gather them with a vector kernel first"), s.loc)  # fmt: skip
@@ -94,11 +99,14 @@ class CubeCore(Core):
         m = self.matrix(s.param, v.dtype, rows, columns, self.stages if self.depth else 1)
         offset, strides = self.address(s, s.param)
         if strides[columns[0]] != 1:
-            raise mark(KernelError(f"`{s.param}` goes to the Cube across its rows: `{columns[0]}`"
-                                   f" has a stride of {strides[columns[0]]} elements",
-                                   "store the tensor the other way round"), s.loc)  # fmt: skip
+            raise self.across(s, columns[0], strides[columns[0]])
         self._to_nz(m, View(self.low.gm[s.param], (), (), offset), rows, strides)
         return m
+
+    def across(self, s: Load, axis: str, stride: Scalar) -> KernelError:
+        return mark(KernelError(f"`{s.param}` goes to the Cube across its rows: `{axis}` has a"
+                                f" stride of {stride} elements",
+                                "store the tensor the other way round"), s.loc)  # fmt: skip
 
     def _to_nz(self, m: Matrix, gm: View, rows: Sequence[str], strides: dict[str, Scalar]) -> None:
         """Rows of global memory into `m`; row axes that do not follow each other evenly are loops

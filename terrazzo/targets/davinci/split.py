@@ -88,7 +88,7 @@ def _need(graph: Graph, s: Split, statements: list[Stmt]) -> None:
         elif v.id in carries:
             c = carries[v.id]
             wanted += [c.init, c.next, c.var, c.result]
-        else:
+        elif not isinstance(graph.defs[v.id], Load):  # whose addresses are scalars
             wanted += graph.args(v)
 
 
