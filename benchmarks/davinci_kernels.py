@@ -99,7 +99,7 @@ def attention(
     for h, i in tz.grid(heads, s, step=(None, BQ)):
         qt = tz.load(q[h, i], space=tz.L1)
         top, total, acc = tz.full(HIDDEN, i), tz.zeros(i), tz.zeros(i, d)
-        for j in tz.loop(t, step=STEP):
+        for j in tz.loop(t, step=STEP, stages=2):
             x = qt @ tz.load(k[h, j], space=tz.L1)
             new = tz.maximum(top, tz.max(x, axis=j))
             p = tz.exp((x - new) * scale)
