@@ -13,7 +13,6 @@ from math import ceil
 from typing import Any
 
 import davinci_kernels as kernels
-from terrazzo.targets.davinci.schedule import schedule
 
 from terrazzo.ir.types import DTYPES
 from terrazzo.kernels.linear import matmul
@@ -36,6 +35,7 @@ from terrazzo.targets.davinci.program import (
     View,
     walk,
 )
+from terrazzo.targets.davinci.schedule import schedule
 
 Params = Mapping[str, Any]
 KIB = 1024
