@@ -133,8 +133,11 @@ class _Function:
 
     def _placed(self) -> list[Placed]:
         while True:
-            placed = place(self.fn, self.found, self.slots, self.lasting, self.shared)
-            over = [m for m in placed if m.size > self.chip.capacity[m.space]]
+            for apart in (True, False):
+                placed = self._place(apart)
+                over = [m for m in placed if m.size > self.chip.capacity[m.space]]
+                if all(m.space != "UB" for m in over):
+                    break
             if not over:
                 return placed
             if any(m.space == "L0C" for m in over) and self._share_sums():
@@ -155,6 +158,9 @@ class _Function:
                 else max(spare, key=lambda u: u.buffer.bytes)
             )
             self._give_up(u, f"{u.buffer.space} is full")
+
+    def _place(self, apart: bool) -> list[Placed]:
+        return place(self.fn, self.found, self.slots, self.lasting, self.shared, apart)
 
     def _share_sums(self) -> bool:
         """Lets all sums of the function take turns with L0C, if no two are there at a time."""
