@@ -13,8 +13,8 @@ from math import ceil
 from typing import Any
 
 import davinci_kernels as kernels
-from terrazzo.targets.davinci.schedule import schedule
 
+from terrazzo.errors import CapacityError
 from terrazzo.ir.types import DTYPES
 from terrazzo.kernels.linear import matmul
 from terrazzo.kernels.math import add
@@ -36,6 +36,7 @@ from terrazzo.targets.davinci.program import (
     View,
     walk,
 )
+from terrazzo.targets.davinci.schedule import schedule
 
 Params = Mapping[str, Any]
 KIB = 1024
@@ -115,7 +116,7 @@ def gemm(p: Params, chip: Chip, cores: int) -> Program:
     made = lowered(kernel, dims, {"T": p["a"], "R": p["c"]}, chip, Options(cores=cores),
                    M=bm, N=bn, K=deep)  # fmt: skip
     if p.get("b_layout") == "zN":
-        made = mapped(made, lambda s: as_fractals(s) if _reads(s) == "b" else s)
+        made = in_fractals(made, "b")
     return schedule(made, chip)
 
 
@@ -130,11 +131,21 @@ def flash_attention(p: Params, chip: Chip, cores: int) -> Program:
 
 
 def grouped_gemm_int8_gelu(p: Params, chip: Chip, cores: int) -> Program:
-    """One group (the source is silent on how many); `stages` tiles in the workspace."""
+    """One group, b in fractals, tiles of 64 x 256, of which L0C holds two (the source is silent);
+    `stages` tiles in the workspace. The vector cores work in quarters of their tile, or smaller
+    pieces if UB is short."""
     ratio = int(p["cube_to_vector"].split(":")[1])
-    o = Options(cores=cores, ratio=ratio, ahead=p["stages"] - 1)
     dims = {x: p[x] for x in "mnk"}
-    return schedule(lowered(kernels.matmul_i8_gelu, dims, {"R": "f16"}, chip, o), chip)
+    pieces = 4
+    while True:
+        o = Options(cores=cores, ratio=ratio, ahead=p["stages"] - 1, pieces=pieces)
+        made = lowered(kernels.matmul_i8_gelu, dims, {"R": "f16"}, chip, o)
+        try:
+            return schedule(in_fractals(made, "b"), chip)
+        except CapacityError:
+            if pieces == 128:
+                raise
+            pieces *= 2
 
 
 BUILDERS: dict[str, Callable[[Params, Chip, int], Program]] = {
@@ -191,7 +202,12 @@ def passes(program: Program, times: int, chip: Chip) -> Program:
     return replace(made, phases=tuple(ph for ph in made.phases for _ in range(times)))
 
 
-def as_fractals(s: Stmt) -> Stmt:
+def in_fractals(program: Program, tensor: str) -> Program:
+    """`tensor` lies in fractals, as L1 has them."""
+    return mapped(program, lambda s: _from_fractals(s) if _reads(s) == tensor else s)
+
+
+def _from_fractals(s: Stmt) -> Stmt:
     """A move of [rows, columns] to the NZ layout, of a tensor that lies in fractals already:
     element (r, c) at (c // c0) · rows of the tensor · c0 + r · c0 + c % c0."""
     assert isinstance(s, Instr)
