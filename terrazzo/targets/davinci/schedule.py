@@ -56,6 +56,15 @@ def scheduled(program: Program, chip: Chip) -> tuple[Program, dict[tuple[int, st
     return made, memories
 
 
+def fits(fn: CoreFn, chip: Chip) -> bool:
+    """Whether a function at the buffer level fits its core's memories."""
+    try:
+        _Function(fn, chip, []).scheduled()
+    except CapacityError:
+        return False
+    return True
+
+
 class _Function:
     def __init__(self, fn: CoreFn, chip: Chip, notes: list[str]) -> None:
         self.chip, self.notes = chip, notes
