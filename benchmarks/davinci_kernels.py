@@ -117,7 +117,7 @@ def matmul_i8_gelu(
     scale: tz.gm[tz.f32, n],
     row_scale: tz.gm[tz.f32, m],
     out: tz.gm[R, m, n],
-    M: tz.const = 64,
+    M: tz.const = 128,
     N: tz.const = 256,
     K: tz.const = 512,
 ):

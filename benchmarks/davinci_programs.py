@@ -14,7 +14,6 @@ from typing import Any
 
 import davinci_kernels as kernels
 
-from terrazzo.errors import CapacityError
 from terrazzo.ir.types import DTYPES
 from terrazzo.kernels.linear import matmul
 from terrazzo.kernels.math import add
@@ -131,21 +130,13 @@ def flash_attention(p: Params, chip: Chip, cores: int) -> Program:
 
 
 def grouped_gemm_int8_gelu(p: Params, chip: Chip, cores: int) -> Program:
-    """One group, b in fractals, tiles of 64 x 256, of which L0C holds two (the source is silent);
-    `stages` tiles in the workspace. The vector cores work in quarters of their tile, or smaller
-    pieces if UB is short."""
+    """One group, b in fractals, tiles of 128 x 256 (the source is silent); `stages` tiles in the
+    workspace."""
     ratio = int(p["cube_to_vector"].split(":")[1])
+    o = Options(cores=cores, ratio=ratio, ahead=p["stages"] - 1)
     dims = {x: p[x] for x in "mnk"}
-    pieces = 4
-    while True:
-        o = Options(cores=cores, ratio=ratio, ahead=p["stages"] - 1, pieces=pieces)
-        made = lowered(kernels.matmul_i8_gelu, dims, {"R": "f16"}, chip, o)
-        try:
-            return schedule(in_fractals(made, "b"), chip)
-        except CapacityError:
-            if pieces == 128:
-                raise
-            pieces *= 2
+    made = lowered(kernels.matmul_i8_gelu, dims, {"R": "f16"}, chip, o)
+    return schedule(in_fractals(made, "b"), chip)
 
 
 BUILDERS: dict[str, Callable[[Params, Chip, int], Program]] = {
