@@ -225,6 +225,14 @@ def test_cores_that_are_left_over_have_the_bandwidth_to_themselves() -> None:
     assert more.cycles == pytest.approx(all_cores.cycles + alone, rel=0.01)
 
 
+@pytest.mark.parametrize("blocks", [3, 41, 47, 95, 97])
+def test_cores_that_idle_do_not_matter(blocks: int) -> None:
+    found = run(vector_add(blocks * 8192, 8192, 48, 2), DEFAULT)
+    assert found.hbm_bytes == 2 * 2 * blocks * 8192
+    rate = found.hbm_bytes / (found.us - found.launch_us) / 1e6
+    assert rate < DEFAULT.hbm_share * B1.hbm_tb_s
+
+
 def test_all_cores_on_one_address_share_its_rate() -> None:
     b, x = Body(), Gm("x", f16, (256 * KIB,))
     ub = b.buffer("UB", f16, 16 * KIB, 0)
