@@ -191,7 +191,7 @@ def fitted(rows: Sequence[Row]) -> Constants:
         return statistics.fmean(abs(log(r.predicted / r.measured)) for r in rows)
 
     best, least = FACTS, loss(FACTS)
-    step = 0.5
+    step = 2.0
     while step > 0.04:
         before = least
         for name, (low, high) in FREE.items():

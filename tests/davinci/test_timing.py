@@ -230,7 +230,7 @@ def test_cores_that_idle_do_not_matter(blocks: int) -> None:
     found = run(vector_add(blocks * 8192, 8192, 48, 2), DEFAULT)
     assert found.hbm_bytes == 2 * 2 * blocks * 8192
     rate = found.hbm_bytes / (found.us - found.launch_us) / 1e6
-    assert rate < DEFAULT.hbm_share * B1.hbm_tb_s
+    assert rate < 1.003 * DEFAULT.hbm_share * B1.hbm_tb_s
 
 
 def test_all_cores_on_one_address_share_its_rate() -> None:

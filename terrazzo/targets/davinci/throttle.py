@@ -87,7 +87,7 @@ def _largest(load: Callable[[float], tuple[float, float, bool]]) -> tuple[float,
         f_high, best = log(use), (factor, end, final)
         if abs(f_high) <= _CLOSE:
             return best
-    if f_high > 0:  # hardly any of the time is transfers'
+    if f_high > 0:  # hardly any of the time is transfers
         return best
     for _ in range(12):
         middle = low + (high - low) * f_low / (f_low - f_high)
