@@ -30,7 +30,7 @@ def execute(s: Instr, out: Region, ins: Sequence[Input]) -> None:
 
 def wide(a: Array) -> Array:
     """A 16-bit float as f32 (exact); anything else unchanged."""
-    return a.astype(np.float32) if a.dtype.itemsize == 2 else a
+    return a.astype(np.float32) if a.dtype.itemsize == 2 and a.dtype.kind not in "iu" else a
 
 
 def cast(a: Array, to: np.dtype, how: str = "rint") -> Array:
