@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from terrazzo.ir.types import bf16
 from terrazzo.targets.davinci.chips import CAPACITY
 from terrazzo.targets.davinci.expr import Scalar, compiled
 from terrazzo.targets.davinci.isa import TABLE
@@ -168,7 +169,7 @@ class Core:
             return self.number(x)
         data, index = self._where(x)
         value = data[index]
-        return value.astype(np.float32) if value.dtype.itemsize == 2 else value
+        return value.astype(np.float32) if value.dtype in (np.float16, bf16.numpy) else value
 
     def _instr(self, s: Instr) -> None:
         temp = s.attr("temp")
@@ -177,6 +178,12 @@ class Core:
             data[index] = 113  # the library's to use
         data, index = self._where(s.out)
         if index.size == 0:
+            return
+        if s.attr("bits"):  # the same bytes under another type
+            (source,) = s.ins
+            assert isinstance(source, View)
+            bits, places = self._where(source)
+            data[index] = bits[places].view(data.dtype)
             return
         value = np.asarray(self._value(s, [self.read(x) for x in s.ins]))
         if data.dtype.kind in "iu" and value.dtype.kind == "f":

@@ -41,10 +41,13 @@ u8 = DType("u8", 8, "uint")
 i32 = DType("i32", 32, "int")
 u32 = DType("u32", 32, "uint")
 bool_ = DType("bool", 8, "bool")
+# Of values within a target, where its hardware computes bytes; kernels and tensors do not have it.
+i16 = DType("i16", 16, "int")
 
 _NUMPY = {
     "f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16, "i8": np.int8, "u8": np.uint8,
     "i32": np.int32, "u32": np.uint32, "bool": np.bool_,
+    "i16": np.int16,
 }  # fmt: skip
 DTYPES = {d.name: d for d in (f32, f16, bf16, i8, u8, i32, u32, bool_)}
 

@@ -50,6 +50,7 @@ def attention(
     PAGE: tz.const = 16,
     BQ: tz.const = 32,
     STEP: tz.const = 256,
+    NARROW: tz.const = ON_CUBE,
 ):
     """out = softmax(scale · q kᵀ, over positions up to the query's own) v, over a paged cache.
 
@@ -60,18 +61,22 @@ def attention(
     the cache.
     """
     for b, h in tz.grid(spans, kvheads):
+        F = C if NARROW else tz.f32  # what products take
         row, q0 = tz.load(seq[b]), tz.load(first[b])
         shift = position[b] - q0  # position of a query = its row in q + shift
         for i in tz.loop(q0, q0 + count[b], of=tokens, step=BQ):
-            qt = tz.load(q[i, h], space=tz.L1).to(tz.f32) * (scale * LOG2E)
+            qt = tz.load(q[i, h], space=tz.L1).to(F)
+            by = scale * LOG2E
+            qt = qt if NARROW else qt * by
             top, total, acc = tz.full(HIDDEN, i, group), tz.zeros(i, group), tz.zeros(i, group, d)
             for j in tz.loop(0, i.stop + shift, of=ctx, step=STEP):
                 page, lane = table[row, j // PAGE], j % PAGE
-                x = qt @ tz.load(kcache[page, h, :, lane], space=tz.L1).to(tz.f32)
+                x = qt @ tz.load(kcache[page, h, :, lane], space=tz.L1).to(F)
+                x = x * by if NARROW else x
                 x = tz.where(tz.index(j) <= tz.index(i) + shift, x, HIDDEN)
                 m = tz.max(x, axis=j)
                 p = tz.exp2(x - m)
-                o = p @ tz.load(vcache[page, h, lane], space=tz.L1).to(tz.f32)
+                o = p.to(F) @ tz.load(vcache[page, h, lane], space=tz.L1).to(F)
                 top, total, acc = merged(top, total, acc, m, p, o, j)
             out[i, h] = (acc / total).to(R)
 

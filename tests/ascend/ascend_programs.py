@@ -268,23 +268,26 @@ def zoo_program(n: int = 300, block: int = 4, columns: int = 40) -> Program:
     words, part = b.buffer("words", "UB", i32, size), b.buffer("part", "UB", i32, size)
     mask, other = (b.buffer(s, "UB", bool_, size) for s in ("mask", "other"))
     h, line = b.buffer("h", "UB", f16, size), b.buffer("line", "UB", f32, pitch)
-    col = b.buffer("col", "UB", f32, block)
-    full = [matrix(v, block, columns, pitch) for v in (f, g, ramp, words, part, mask, other, h)]
-    fs, gs, rs, ws, ps, ms, os, hs = full
+    col, level = b.buffer("col", "UB", f32, block), b.buffer("level", "UB", f32, size)
+    seven = b.buffer("seven", "UB", i32, 8)
+    tiles = (f, g, ramp, words, part, mask, other, h, level)
+    fs, gs, rs, ws, ps, ms, os, hs, ls = [matrix(v, block, columns, pitch) for v in tiles]
     b.body.append(Let("count", 0, b.place()))
     b.op("varange", rs, 0)
     b.op("vbrc", View(line, (1, columns), (pitch, 1)), 0.5)
+    b.op("vbrc", ls, View(line, (block, columns), (0, 1)))
+    b.op("vbrc", row(seven, 8), 7)
 
     def body(i: Scalar) -> None:
         start = mul(Expr("load", ("table", i)), block * columns)
         b.op("load", fs, matrix(x, block, columns, columns, start))
         b.op("load", ws, matrix(w, block, columns, columns, start))
         b.op("vcmp", ms, fs, rs, mode="lt")
-        b.op("vcmp", os, fs, View(line, (block, columns), (0, 1)), mode="gt")
+        b.op("vcmp", os, fs, ls, mode="gt")
         b.op("vand", ms, ms, os)
         b.op("vsel", gs, ms, fs, Expr("arg", ("low",)))
         b.op("vshr", ps, ws, 28)
-        b.op("vand", ps, ps, 7)
+        b.op("vand", ps, ps, View(seven, (block, columns), (0, 0)))
         b.op("vcast", fs, ps)
         b.op("vadd", gs, gs, fs)
         b.op("vreduce", View(col, (block, 1), (1, 1)), gs, kind="max", axis=1)

@@ -27,7 +27,7 @@ from terrazzo.ir.types import bool_, f16, f32, i8, i32, u8
 from terrazzo.targets.ascend.mlir_writer import Writer, literal
 from terrazzo.targets.ascend.print_hivm import print_phase
 from terrazzo.targets.davinci.expr import add, make, sub, var
-from terrazzo.targets.davinci.program import Gm, Phase, Program, SetFlag
+from terrazzo.targets.davinci.program import Gm, Phase, Program, SetFlag, View
 
 GOLDEN = Path(__file__).parent / "golden"
 PROGRAMS = {
@@ -146,6 +146,19 @@ def test_masks_stay_on_the_core() -> None:
     b.op("store", row(z, 64), row(b.buffer("m", "UB", bool_, 64), 64))
     with pytest.raises(KernelError, match="masks do not leave the core"):
         print_phase(_program(b, z), 0)
+
+
+def test_forms_that_the_library_lacks() -> None:
+    b = Builder("k")
+    u = row(b.buffer("u", "UB", i32, 64), 64)
+    b.op("vand", u, u, 7)
+    with pytest.raises(KernelError, match=r"k\.py:2:5: vand takes no scalar"):
+        print_phase(_program(b), 0)
+    b = Builder("k")
+    x, m = (matrix(b.buffer(n, "UB", d, 64), 2, 8, 8) for n, d in (("x", f32), ("m", bool_)))
+    b.op("vcmp", m, x, View(b.buffer("r", "UB", f32, 8), (2, 8), (0, 1)), mode="lt")
+    with pytest.raises(KernelError, match="vcmp repeats no operand; repeat it by vbrc first"):
+        print_phase(_program(b), 0)
 
 
 def test_bytes_fill_through_their_signless_type() -> None:

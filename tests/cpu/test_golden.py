@@ -14,7 +14,7 @@ import pytest
 import terrazzo.lang as tz
 from terrazzo.ir import formats
 from terrazzo.ir.types import ElemType, bf16, f16, f32
-from terrazzo.kernels import activation, attention, embedding, linear, norm, rope, sampling
+from terrazzo.kernels import activation, attention, embedding, int4, linear, norm, rope, sampling
 from terrazzo.targets.cpu import layouts, nest
 from terrazzo.targets.cpu.compile import prepare
 from terrazzo.targets.cpu.schedule import schedule
@@ -33,6 +33,7 @@ CASES: dict[str, tuple[tz.Kernel, Mapping[str, ElemType], Mapping[str, Any]]] = 
     "candidates": (sampling.candidates, {}, {}),
     "embedding_q4_1": (embedding.embedding, {"W": Q4, "T": f32}, {}),
     "matmul_f32": (linear.matmul, {"T": f32, "R": f32}, {}),
+    "matmul_int4": (int4.matmul_int4, {"R": f32}, {}),
     "linear_a8_q4_1": (linear.linear, {"A": A8, "W": Q4, "R": f32}, {"present": ("residual",)}),
     "linear_f32_q4_1": (linear.linear, {"A": f32, "W": Q4, "R": f32}, {"present": ("bias",)}),
     "gated_linear": (linear.gated_linear, {"A": A8, "W": Q4, "Q": A8}, {}),

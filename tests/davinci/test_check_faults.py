@@ -129,6 +129,9 @@ SUM: dict[str, tuple[Plant, str]] = {
     "adds in global memory": (
         lambda p: source(p, "add", 1, memory=view_of(p, "store z").memory, slot=0), "space add"),
     "a tile of another type": (lambda p: memory(p, "c", dtype=f16), "dtype load y, dtype add"),
+    "no such instruction": (lambda p: fields(p, "add", op="vaddd"),
+                            "misuse add, uninitialised store z"),
+    "a broadcast without a source": (lambda p: fields(p, "add", op="vbrc", ins=()), "misuse add"),
     "sizes differ": (lambda p: source(p, "add", 1, sizes=(7,)), "misuse add"),
 }  # fmt: skip
 SOFTMAX: dict[str, tuple[Plant, str]] = {
@@ -143,6 +146,9 @@ SOFTMAX: dict[str, tuple[Plant, str]] = {
     "too little room": (lambda p: memory(p, "place", elements=90), "bounds place, bounds mask"),
     "widens over itself": (lambda p: memory(p, "f", addresses=(512,)),
                            "overlap widen, overlap round"),
+    "widens in place": (lambda p: memory(p, "f", addresses=(0,)), "overlap widen"),
+    "subtracts over what it repeats": (
+        lambda p: memory(p, "s", addresses=(2048,)), "overlap less, overlap divide"),
     "mask of another size": (lambda p: source(p, "hide", 0, sizes=(1, 50)), "misuse hide"),
     "mask overwritten": (lambda p: memory(p, "s", addresses=(12288,)), "overlap hide"),
     "waits for nothing": (lambda p: drop(p, "wait loaded"),

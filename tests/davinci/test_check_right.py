@@ -13,7 +13,7 @@ from core_examples import (
     softmax_example,
     sum_example,
 )
-from davinci_launch import CHIP
+from davinci_launch import CHIP, launched
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from right_launches import CASES, Case
@@ -77,3 +77,23 @@ def test_kernels(case: Case) -> None:
     assert report(check(program, CHIP, launch.args)) == ""
     got = run(program, CHIP, launch.tensors, launch.scalars)
     launch.compare(got, case.roundings)
+
+
+FULL: dict[str, tuple[str, str, str]] = {
+    "matmul_bias_gelu": ("m=300,n=300,k=200", "T=f16,R=f16", ""),
+    "linear": ("m=300,n=520,k=300", "A=f16,W=f16,R=f16", "bias"),
+    "gated_linear": ("m=300,n=300,k=300", "A=f16,W=f16,Q=f16", ""),
+    "rms_norm": ("rows=30,dim=2048", "T=f32,R=f32", ""),
+    "silu_mul": ("rows=30,dim=3000", "T=f16,R=f16", ""),
+    "flash_attention": ("heads=2,kvheads=2,s=70,t=1100,d=128", "Q=f16,R=f16", ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FULL)
+def test_kernels_that_fill_a_memory(name: str) -> None:
+    """Slots are given up, and nothing else is: the events follow."""
+    launch = launched(name, *FULL[name])
+    program = schedule(launch.program, CHIP)
+    assert any("has one slot" in n for n in program.notes)
+    assert report(check(program, CHIP, launch.args)) == ""
+    launch.compare(run(program, CHIP, launch.tensors, launch.scalars), 32)

@@ -2,8 +2,9 @@
 
 A matrix unit adds to its accumulator in place; this finds where a kernel means that. It applies
 where the sum is what the loop carries to its next trip, f(acc) is elementwise in the value carried
-in and has all axes of the product, and nothing else reads the product. Non-goals: sums outside of
-loops, or of two products.
+in and has all axes of the product, and nothing else reads the product. Several products added one
+after another become a chain, dot_acc(dot_acc(f(acc), a, b), c, d). Non-goals: sums outside of
+loops, and products added to each other first.
 """
 
 from __future__ import annotations
@@ -42,11 +43,25 @@ class _Accumulate(Rewriter):
                     self._match(s, c.var, c.next, uses)
 
     def _match(self, loop: Loop, var: Value, next_: Value, uses: Counter[int]) -> None:
-        total = self.defs.get(next_.id)
         own = {s.result.id for s in loop.body if isinstance(s, (Op, Load))}
-        if total is None or total.op != "add" or total.result.id not in own:
-            return
-        for acc, product in (total.args, total.args[::-1]):
+        found: dict[int, tuple[Value, Op]] = {}
+        rest = next_
+        while (link := self._link(rest, var, own, uses)) is not None:
+            found[rest.id] = link
+            rest = link[0]
+            if uses[rest.id] != 1:
+                break
+        self.sums |= found
+        self.taken |= {dot.result.id for _, dot in found.values()}
+
+    def _link(
+        self, total: Value, var: Value, own: set[int], uses: Counter[int]
+    ) -> tuple[Value, Op] | None:
+        """`total` as f(acc) and a product of this loop's body that is added to it."""
+        d = self.defs.get(total.id)
+        if d is None or d.op != "add" or total.id not in own:
+            return None
+        for acc, product in (d.args, d.args[::-1]):
             dot = self.defs.get(product.id)
             if (
                 dot is not None
@@ -56,9 +71,8 @@ class _Accumulate(Rewriter):
                 and set(product.axes) <= set(acc.axes)
                 and self._elementwise_in(acc, var)
             ):
-                self.sums[next_.id] = (acc, dot)
-                self.taken.add(product.id)
-                return
+                return acc, dot
+        return None
 
     def _elementwise_in(self, v: Value, var: Value) -> bool:
         """Whether v is the carried value, or made of it by elementwise ops."""

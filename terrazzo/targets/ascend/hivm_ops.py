@@ -1,40 +1,38 @@
 """How each instruction of `isa.TABLE` is spelt in HIVM, for what the vendor's library links (see
 docs/design/ascend-ops.md).
 
-Where an operation lacks a form that the table allows, its operand is made whole in a buffer of its
-own first: a scalar of `vand`, a broadcast operand of `vcmp`.
+A form that the library lacks (a scalar of `vand`, a repeated operand of `vcmp`) is an error: the
+lowering knows these, and makes the buffers that they need where the plan sees them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from terrazzo.errors import KernelError
 from terrazzo.ir.place import mark
-from terrazzo.ir.types import DType, bool_, i8, i32, u8, u32
+from terrazzo.ir.types import DType, bool_, i8, u8, u32
 from terrazzo.targets.ascend.mlir_writer import TYPES, Writer
-from terrazzo.targets.ascend.views import Memref, base_type, print_view
+from terrazzo.targets.ascend.views import Memref
 from terrazzo.targets.davinci.expr import Expr, Scalar
 from terrazzo.targets.davinci.isa import TABLE
-from terrazzo.targets.davinci.program import Buffer, Gm, Instr, View
+from terrazzo.targets.davinci.program import Instr, View
 
 _FIXPIPE = {("f32", "f16"): "F322F16", ("f32", "bf16"): "F322BF16", ("i32", "i8"): "S322I8"}
 _COMMUTES = ("vadd", "vmul", "vmax", "vmin")
 # Operations that take no scalar and those that take no broadcast operand.
 _VECTORS_ONLY = ("vand", "vor", "vxor")
-_WHOLE_ONLY = ("vcmp", "vxor")
+_WHOLE_ONLY = ("vcmp", "vsel", "vxor")
 
 
 @dataclass
 class Operands:
-    """An instruction on its way out. `view(v, broadcast)` prints a view; `bases`: the values of
-    the memories."""
+    """An instruction on its way out. `view(v, broadcast)` prints a view."""
 
     w: Writer
     s: Instr
     view: Callable[[View, bool], Memref]
-    bases: Mapping[Buffer | Gm, str]
 
     def fail(self, what: str, remedy: str) -> KernelError:
         return mark(KernelError(what, remedy), self.s.loc)
@@ -55,20 +53,11 @@ class Operands:
         )
 
     def scalar(self, e: Scalar, dtype: DType) -> Memref:
-        return Memref(self.w.of_type(e, dtype), TYPES[dtype.name])
-
-    def whole(self, source: View | Scalar, dtype: DType) -> Memref:
-        """`source` repeated to the output's sizes, in a buffer of its own, which is laid out as
-        another whole operand, else as the output."""
-        out = self.s.out
-        whole = [x for x in self.s.ins if isinstance(x, View) and x is not source]
-        like = next((x for x in whole if 0 not in x.strides and x.dtype != bool_), out)
-        assert isinstance(like.memory, Buffer)
-        own = Buffer("whole", "UB", dtype, like.memory.elements)
-        base = self.w.op(f"memref.alloc() : {base_type(own)}", "buffer")
-        made = print_view(self.w, replace(like, memory=own, slot=0), base)
-        self.fill(source, made, dtype)
-        return made
+        """There are no constants without a sign: the signed one of the same bits."""
+        if dtype in (u8, u32) and not isinstance(e, Expr):
+            e = int(e) - (int(e) >> dtype.bits - 1 << dtype.bits)
+        signed = i8 if dtype == u8 else dtype
+        return Memref(self.w.of_type(e, signed), TYPES[signed.name])
 
     def fill(self, source: View | Scalar, to: Memref, dtype: DType) -> None:
         """vbrc: a scalar everywhere, or a view along the dimensions where it has one element."""
@@ -78,12 +67,9 @@ class Operands:
             tail = f"broadcast_dims = [{', '.join(map(str, repeated))}]"
             self.emit("vbrc" if repeated else "copy", [a], to, tail if repeated else "")
             return
-        if dtype == u8:  # there are no constants without a sign: fill the same bytes as i8
+        if dtype == u8:
             kind = to.type.replace("ui8", "i8")
             to = Memref(self.w.op(f"hivm.hir.bitcast {to.value} : {to.type} -> {kind}"), kind)
-            if not isinstance(source, Expr) and source > 127:
-                source -= 256
-            dtype = i8
         self.emit("vbrc", [self.scalar(source, dtype)], to)
 
 
@@ -113,19 +99,13 @@ def _elementwise(o: Operands) -> None:
     dtype = s.out.dtype if s.op == "vsel" else (kinds[0] if kinds else s.out.dtype)
     if u32 in kinds and s.op in ("vmax", "vmin", "vcast", "vdiv"):
         raise o.fail(f"{s.op} takes no unsigned integers", "convert to i32 first")
-    made: list[Memref] = []
-    for x in ins:
-        if isinstance(x, View):
-            m = o.at(x, True)
-            if s.op in _WHOLE_ONLY and _repeated(m, out):
-                m = o.whole(x, x.dtype)
-        elif s.op in _VECTORS_ONLY:
-            m = o.whole(x, dtype)
-        else:
-            m = o.scalar(x, dtype)
-        made.append(m)
+    if s.op in _VECTORS_ONLY and not all(isinstance(x, View) for x in ins):
+        raise o.fail(f"{s.op} takes no scalar", "fill a block by vbrc and repeat it")
+    made = [o.at(x, True) if isinstance(x, View) else o.scalar(x, dtype) for x in ins]
     repeated = sorted({d for m in made if m.sizes for d in _repeated(m, out)})
     tail = [_mode(o)] if _mode(o) else []
+    if repeated and s.op in _WHOLE_ONLY:
+        raise o.fail(f"{s.op} repeats no operand", "repeat it by vbrc first")
     if repeated:
         tail.append(f"broadcast = [{', '.join(map(str, repeated))}]")
     o.emit(name, made, out, " ".join(tail))
@@ -142,19 +122,6 @@ def _mode(o: Operands) -> str:
         assert isinstance(a, View)
         return f"round_mode = #hivm.round_mode<{how}>" if a.dtype.kind == "float" else ""
     return "round : false" if s.op == "vshr" else ""
-
-
-def _shift_right(o: Operands) -> None:
-    """The library's shift keeps the sign; ours brings in zeros: what came in is masked away. The
-    distance is a scalar."""
-    s = o.s
-    distance = s.ins[1]
-    if isinstance(distance, (View, Expr)):
-        raise o.fail("a shift takes one constant distance", "shift by a constant")
-    _elementwise(o)
-    if distance:
-        out = o.at(s.out)
-        o.emit("vand", [out, o.whole((1 << (32 - int(distance))) - 1, i32)], out)
 
 
 def _copy(o: Operands) -> None:
@@ -232,7 +199,7 @@ def _fixpipe(o: Operands) -> None:
 
 _ELEMENTWISE = (
     "vexp", "vln", "vabs", "vrec", "vrsqrt", "vsqrt", "vrelu", "vnot", "vcast", "vadd", "vsub",
-    "vmul", "vmax", "vmin", "vdiv", "vand", "vor", "vxor", "vshl", "vcmp", "vsel",
+    "vmul", "vmax", "vmin", "vdiv", "vand", "vor", "vxor", "vshl", "vshr", "vcmp", "vsel",
 )  # fmt: skip
 OPERATIONS: dict[str, Callable[[Operands], None]] = {
     "load": _move("load"),
@@ -245,6 +212,5 @@ OPERATIONS: dict[str, Callable[[Operands], None]] = {
     "vbrc": _fill,
     "varange": _arange,
     "vreduce": _reduce,
-    "vshr": _shift_right,
     **dict.fromkeys(_ELEMENTWISE, _elementwise),
 }

@@ -22,8 +22,8 @@ T = TypeVar("T")
 
 # HIVM's integers have no sign, and the passes take a constant of no other; ui8 is the exception
 # that they need to be told: a byte that converts to a number above 127.
-TYPES = {"f32": "f32", "f16": "f16", "bf16": "bf16", "i8": "i8", "u8": "ui8", "i32": "i32",
-         "u32": "i32", "bool": "i1"}  # fmt: skip
+TYPES = {"f32": "f32", "f16": "f16", "bf16": "bf16", "i8": "i8", "u8": "ui8", "i16": "i16",
+         "i32": "i32", "u32": "i32", "bool": "i1"}  # fmt: skip
 _INFINITY = {"f32": "0x7F800000", "f16": "0x7C00", "bf16": "0x7F80"}
 _MINUS_INFINITY = {"f32": "0xFF800000", "f16": "0xFC00", "bf16": "0xFF80"}
 _NAN = {"f32": "0x7FC00000", "f16": "0x7E00", "bf16": "0x7FC0"}

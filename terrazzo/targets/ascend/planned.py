@@ -220,6 +220,12 @@ class _Reader:
                 made = a
         self.values[op.results[0]] = made
 
+    def _metadata(self, op: Op) -> None:
+        """The memory, and where a view of it lies."""
+        a = self._shaped(op.operands[0])
+        parts = (a, a.offset, *a.sizes, *a.strides)
+        self.values.update(zip(op.results, parts, strict=True))
+
     # -- control -------------------------------------------------------------------------------
 
     def _for(self, op: Op) -> None:
@@ -442,6 +448,7 @@ _READERS: dict[str, Callable[[_Reader, Op], None]] = {
     "memref.collapse_shape": _Reader._view,
     "memref.expand_shape": _Reader._view,
     "memref.cast": _Reader._view,
+    "memref.extract_strided_metadata": _Reader._metadata,
     "memref.memory_space_cast": _Reader._view,
     "hivm.hir.bitcast": _Reader._view,
     "scf.for": _Reader._for,

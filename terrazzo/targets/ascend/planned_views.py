@@ -11,13 +11,13 @@ import math
 from dataclasses import dataclass, field, replace
 
 from terrazzo.ir.ops import Loc
-from terrazzo.ir.types import DTYPES, DType, bool_
+from terrazzo.ir.types import DTYPES, DType, bool_, i16
 from terrazzo.targets.ascend.mlir_text import DYNAMIC, MemrefType, MlirError, Op, memref_type
 from terrazzo.targets.davinci.expr import Scalar, add, make, mul
 from terrazzo.targets.davinci.program import Buffer, Gm, Space, View
 
 SPACES: dict[str, Space] = {"gm": "GM", "ub": "UB", "cbuf": "L1", "cc": "L0C"}
-_ELEMENTS = {"i1": bool_, "ui8": DTYPES["u8"], "ui32": DTYPES["u32"]}
+_ELEMENTS = {"i1": bool_, "i16": i16, "ui8": DTYPES["u8"], "ui32": DTYPES["u32"]}
 
 
 def element(name: str) -> DType:

@@ -305,7 +305,7 @@ class _Function:
             )
         try:
             whole = single.opened(s) if single.is_single(s) else s
-            spell(Operands(self.w, whole, self._view, self.bases))
+            spell(Operands(self.w, whole, self._view))
         except KeyError as e:
             raise mark(
                 KernelError(f"{e.args[0]} has no value here", "set it first"), s.loc

@@ -6,9 +6,9 @@ from __future__ import annotations
 from terrazzo.errors import KernelError
 from terrazzo.ir.graph import Graph
 from terrazzo.ir.ops import Block, Load, Store, Whole
+from terrazzo.ir.pages import paged
 from terrazzo.ir.types import DTYPES, Format, TileType, Value
 from terrazzo.targets.cpu import layouts, micro
-from terrazzo.targets.cpu.access import paged
 from terrazzo.targets.cpu.builder import W
 from terrazzo.targets.cpu.evaluate import Evaluator
 from terrazzo.targets.cpu.frame import Frame, element_type

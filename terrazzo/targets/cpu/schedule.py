@@ -13,8 +13,9 @@ from collections.abc import Iterable
 
 from terrazzo.ir.graph import walk
 from terrazzo.ir.ops import Carry, Expect, Kernel, Load, Loop, Op, Stmt, Store
+from terrazzo.ir.pages import paged
 from terrazzo.ir.types import DType, Format, Value, bf16, f16, f32
-from terrazzo.targets.cpu.access import paged, unit_axis
+from terrazzo.targets.cpu.access import unit_axis
 from terrazzo.targets.cpu.effects import stores
 from terrazzo.targets.cpu.fuse import NestBuilder
 from terrazzo.targets.cpu.nest import (
@@ -101,8 +102,9 @@ class Scheduler(NestBuilder):
         c: Buf | None = None
         if c_arg is not None:
             zero = self.graph.const(c_arg) == 0
+            total = self.last_of_chain(op).result
             for var_id, (carry, buf) in carries.items():
-                if carry.next.id == op.result.id and var_id in self.closure(c_arg):
+                if carry.next.id == total.id and var_id in self.closure(c_arg):
                     users = {id(u) for u in self._users.get(var_id, [])}
                     inside = {id(self.graph.defs[i]) for i in self.closure(c_arg)} | {id(op)}
                     if users <= inside:
@@ -111,7 +113,8 @@ class Scheduler(NestBuilder):
                             first = "trip" if var_id in self.trip else "never"
                         else:
                             first = "never"
-                            self.pending.append(Root("mat", c_arg, buf))
+                            if self.mat.get(c_arg.id) is not buf:  # not the chain's last product
+                                self.pending.append(Root("mat", c_arg, buf))
                         break
             if c is None and not zero:
                 c = self.buf((*m, n[0]), name="c")
@@ -140,6 +143,22 @@ class Scheduler(NestBuilder):
         if c_arg is not None:
             self.mat.pop(c_arg.id, None)
         self.place(op.result, c)
+
+    # Products added one to another, each sum read by the next product only, share a buffer.
+    def last_of_chain(self, op: Op) -> Op:
+        while True:
+            match self._users.get(op.result.id):
+                case [Op(op="dot_acc") as after] if after.args[0] == op.result:
+                    op = after
+                case _:
+                    return op
+
+    def first_of_chain(self, op: Op) -> Op:
+        while (before := self.graph.op(op.args[0])) is not None and before.op == "dot_acc":
+            if len(self._users[before.result.id]) != 1:
+                break
+            op = before
+        return op
 
     # -- blocks and loops -----------------------------------------------------------------------
     def block(self, body: tuple[Stmt, ...], carries: dict[int, tuple[Carry, Buf]]) -> None:
@@ -189,7 +208,7 @@ class Scheduler(NestBuilder):
                 self.graph.const(c.init) == 0
                 and nxt
                 and nxt.op == "dot_acc"
-                and nxt.args[0] == c.var
+                and self.first_of_chain(nxt).args[0] == c.var
             ):
                 self.trip.add(c.var.id)
                 empty.append(Root("mat", c.init, b))

@@ -78,6 +78,11 @@ class Uses:
                 out.append(Stage(u.pipe, at, at, u.writes))
         return out
 
+    @property
+    def loaded(self) -> bool:
+        """Whether it comes from global memory."""
+        return self.uses[0].pipe == "MTE2"
+
     def workspace(self) -> bool:
         """Whether it is filled from another core's results."""
         source = [x.memory for x in self.uses[0].instr.ins if isinstance(x, View)]

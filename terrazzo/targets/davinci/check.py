@@ -219,9 +219,13 @@ class Checker(Watch):
 
 
 def _spoilt(out: Region, r: Region) -> bool:
-    """Whether an instruction writes over what it reads, elsewhere than element by element."""
-    if r.memory is not out.memory or r.start == out.start or r.low >= out.high or out.low >= r.high:
+    """Whether an instruction writes over what it has yet to read: elsewhere than element by
+    element, in wider elements, or over a row that it repeats."""
+    if r.memory is not out.memory or r.low >= out.high or out.low >= r.high:
         return False
+    if r.start == out.start:
+        repeats = any(a < b for a, b in zip(r.shape, out.shape, strict=False))
+        return repeats or r.view.dtype.bytes < out.view.dtype.bytes
     return np.shares_memory(out.arrays[0], r.arrays[0])
 
 

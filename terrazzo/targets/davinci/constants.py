@@ -16,7 +16,7 @@ class Constants:
     # Global memory, shared by all cores.
     hbm_share: float = 0.824  # sustained share of HBM's peak; fitted (1.45 of 1.76 TB/s)
     l2_rate: float = 142.0  # of all reads and writes, by the chip's cube cores; 6.3 TB/s on 910B1
-    hot_rate: float = 346.0  # one address, all cores together; facts, 0.64 TB/s
+    hot_tb_s: float = 0.64  # one address, all cores together; facts
     read_latency: float = 340.0  # that a dependent sees; fitted (facts' table implies 230-345)
     write_latency: float = 170.0  # fitted on the single-core add
     issue: float = 20.0  # a transfer's least time on its pipe; fitted on the copies of 128 bytes

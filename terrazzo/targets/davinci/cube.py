@@ -9,12 +9,15 @@ from typing import Any
 from terrazzo.errors import KernelError
 from terrazzo.ir.graph import walk
 from terrazzo.ir.ops import Block, Carry, Load, Loop, Op, Store, Whole
+from terrazzo.ir.pages import paged
 from terrazzo.ir.place import mark
 from terrazzo.ir.types import DType, Value
 from terrazzo.targets.davinci.chips import BLOCK, CAPACITY, FRACTAL_ROWS
 from terrazzo.targets.davinci.core import Core
 from terrazzo.targets.davinci.expr import Scalar, add, make, mul, var
+from terrazzo.targets.davinci.pages import to_l1
 from terrazzo.targets.davinci.program import For, View
+from terrazzo.targets.davinci.split import first_product
 from terrazzo.targets.davinci.tiles import Matrix
 
 
@@ -84,6 +87,9 @@ class CubeCore(Core):
 
     def load(self, s: Load) -> Matrix:
         v = s.result
+        found = paged(self.graph, s)
+        if found is not None:
+            return to_l1(self, s, found)
         if any(isinstance(e, Value) and e.axes for e in s.index):
             raise mark(KernelError("rows chosen by an index tile cannot go to the Cube directly",
                                    "gather them with a vector kernel first"), s.loc)  # fmt: skip
@@ -93,11 +99,14 @@ class CubeCore(Core):
         m = self.matrix(s.param, v.dtype, rows, columns, self.stages if self.depth else 1)
         offset, strides = self.address(s, s.param)
         if strides[columns[0]] != 1:
-            raise mark(KernelError(f"`{s.param}` goes to the Cube across its rows: `{columns[0]}`"
-                                   f" has a stride of {strides[columns[0]]} elements",
-                                   "store the tensor the other way round"), s.loc)  # fmt: skip
+            raise self.across(s, columns[0], strides[columns[0]])
         self._to_nz(m, View(self.low.gm[s.param], (), (), offset), rows, strides)
         return m
+
+    def across(self, s: Load, axis: str, stride: Scalar) -> KernelError:
+        return mark(KernelError(f"`{s.param}` goes to the Cube across its rows: `{axis}` has a"
+                                f" stride of {stride} elements",
+                                "store the tensor the other way round"), s.loc)  # fmt: skip
 
     def _to_nz(self, m: Matrix, gm: View, rows: Sequence[str], strides: dict[str, Scalar]) -> None:
         """Rows of global memory into `m`; row axes that do not follow each other evenly are loops
@@ -160,13 +169,18 @@ class CubeCore(Core):
 
     def _target(self, s: Op, rows: Sequence[str], columns: Sequence[str]) -> tuple[Matrix, Scalar]:
         if s.op == "dot_acc":
-            known = self.sums.get(s.args[0].id)
+            partial = self.kept.get(s.args[0].id) if s.args[0].id in self.parts.cube else None
+            known = self.sums.get(s.args[0].id) or (partial and (partial, 0))
             if known is None:
                 raise mark(KernelError("the Cube adds to what its own loop carries from 0",
                                        "begin the sum with tz.zeros, before the loop"),
                            s.loc)  # fmt: skip
-            matrix, first = known
-            return matrix, first
+            if (known[0].rows, known[0].columns) != (tuple(rows), tuple(columns)):
+                raise mark(KernelError(
+                    f"the Cube's sum has rows {', '.join(known[0].rows)}, this product has rows"
+                    f" {', '.join(rows)}", "add products of operands with the same axes"),
+                    s.loc)  # fmt: skip
+            return known
         return self._accumulator(s.result, rows, columns), 1
 
     def _accumulator(self, v: Value, rows: Sequence[str], columns: Sequence[str]) -> Matrix:
@@ -182,7 +196,7 @@ class CubeCore(Core):
     def begin_carry(self, s: Loop, c: Carry, lo: Scalar) -> None:
         if c.var.id not in self.parts.cube:
             return
-        op = self.graph.op(c.next)
+        op = first_product(self.graph, c.next, c.var)
         assert op is not None
         if self.graph.const(c.init) != 0:
             raise mark(KernelError("the Cube's sum begins with a value that is not 0",

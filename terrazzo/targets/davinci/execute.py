@@ -15,6 +15,8 @@ from terrazzo.errors import ArgumentError
 from terrazzo.targets.davinci.chips import Chip
 from terrazzo.targets.davinci.finding import Finding
 from terrazzo.targets.davinci.isa import TABLE
+from terrazzo.targets.davinci.issue import Issuer
+from terrazzo.targets.davinci.items import Indexed, Item
 from terrazzo.targets.davinci.memory import POISON, Memories, Memory, Region
 from terrazzo.targets.davinci.program import (
     Buffer,
@@ -28,7 +30,7 @@ from terrazzo.targets.davinci.program import (
 )
 from terrazzo.targets.davinci.shapes import disagreement
 from terrazzo.targets.davinci.stuck import blamed
-from terrazzo.targets.davinci.unit import Core, Indexed, Item
+from terrazzo.targets.davinci.unit import Core
 from terrazzo.targets.davinci.values import execute, row_tails
 from terrazzo.targets.davinci.watch import Watch
 
@@ -86,14 +88,15 @@ class Machine:
             each = phase.ratio if phase.mixed and f.kind == "vector" else 1
             for half in range(each):
                 memories = Memories(_buffers(f), self.gm, self.chip)
-                cores.append(Core(f, len(cores), memories, self.tensors, self.watch, self.found,
-                                  self._instr, not self.program.scheduled))  # fmt: skip
+                issuer = Issuer(f, len(cores), memories, self.tensors, self.watch, self.found)
+                cores.append(Core(f, len(cores), issuer, self.watch, self.found, self._instr,
+                                  not self.program.scheduled))  # fmt: skip
                 numbers.append((each, half, f.cores))
         for core in cores:
             core.peers = [c for c in cores if c.f.kind != core.f.kind]
         groups = max((-(-limit // each) for each, _, limit in numbers), default=0)
         for group in range(groups):
-            self.watch.group([c.memories.all for c in cores], group)
+            self.watch.group([c.issuer.memories.all for c in cores], group)
             for core, (each, half, _) in zip(cores, numbers, strict=True):
                 core.start(each * group + half, half, self.scalars)
             self._group(cores)
@@ -142,7 +145,10 @@ class Machine:
         if item.temp is not None:
             for a in item.temp.arrays:
                 a.view(np.uint8)[...] = POISON  # the library's to use
-        execute(s, out, item.ins)
+        try:
+            execute(s, out, item.ins)
+        except ValueError as error:
+            self.found(Finding("misuse", str(error), "see isa.TABLE", s.loc))
 
     def _problem(self, s: Instr, item: Item) -> Finding | None:
         out = item.out

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from terrazzo.ir.types import DType, bf16, bool_, f16, f32, i8, i32, u8, u32
+from terrazzo.ir.types import DType, bf16, bool_, f16, f32, i8, i16, i32, u8, u32
 from terrazzo.targets.davinci.program import Pipe, Space
 
 Array = Any  # an ndarray
@@ -21,10 +21,11 @@ Array = Any  # an ndarray
 
 @dataclass(frozen=True)
 class Spec:
-    """`spaces`: where (out, in …) lie; a scalar operand may stand for an input of a V instruction
-    whose `scalar` is true (the last one). `dtypes`: of the inputs; the output has the same unless
-    `result` says another. `meaning`: NumPy arrays, broadcast to the output's sizes -> array, in
-    the output's type after rounding; None where the simulator has rules (moves, cube, reductions).
+    """`spaces`: where (out, in …) lie; a scalar operand may stand for the last input of a V
+    instruction whose `scalar` is true (for any one of vsub and vdiv, for both values of vsel).
+    `dtypes`: of the inputs; the output has the same unless `result` says another. `meaning`: NumPy
+    arrays, broadcast to the output's sizes -> array, in the output's type after rounding; None
+    where the simulator has rules (moves, cube, reductions).
     `cycles`: per repeat, by bytes of the widest element. `hivm`: AscendNPU-IR's operation.
     """
 
@@ -43,8 +44,9 @@ MACS = {8: 8192, 16: 4096, 32: 1024}
 VECTOR_HEAD = 24.4  # cycles before the first repeat of a V instruction that starts an idle pipe
 
 _FLOATS = (f16, f32)
-_NUMBERS = (f16, f32, i32)
-_WORDS = (i32, u32)
+_NUMBERS = (f16, f32, i16, i32)
+_WORDS = (i16, i32, u32)
+_ALL = (f16, bf16, f32, i8, u8, i16, i32, u32)
 _ONE = {2: 1.0, 4: 1.0, 1: 1.0}
 
 
@@ -60,8 +62,13 @@ def _v2(meaning: Callable[..., Array], hivm: str, dtypes: tuple[DType, ...] = _N
     )
 
 
-def _logical_right(a: Array, b: Array) -> Array:
-    return (a.view(np.uint32) >> b.astype(np.uint32)).view(a.dtype)
+def _bits(meaning: Callable[..., Array], hivm: str, cycles: dict[int, float] = _ONE) -> Spec:
+    return Spec("V", ("UB", "UB", "UB"), (*_WORDS, bool_), meaning, cycles, hivm=hivm)
+
+
+def _arithmetic_right(a: Array, b: Array) -> Array:
+    signed = a.view(np.int32) if a.dtype == np.uint32 else a
+    return (signed >> b.astype(signed.dtype)).view(a.dtype)
 
 
 TABLE: dict[str, Spec] = {
@@ -89,15 +96,15 @@ TABLE: dict[str, Spec] = {
     "vrsqrt": _v1(lambda a: 1 / np.sqrt(a), "vrsqrt"),
     "vsqrt": _v1(np.sqrt, "vsqrt", cycles={2: 4.0, 4: 2.0}),
     "vrelu": _v1(lambda a: np.maximum(a, 0), "vrelu", _NUMBERS),
-    "vnot": _v1(np.bitwise_not, "vnot", _WORDS),
-    "vcopy": _v1(lambda a: a, "copy", (f16, bf16, f32, i8, u8, i32, u32, bool_)),
+    "vnot": _v1(np.bitwise_not, "vnot", (*_WORDS, bool_)),
+    "vcopy": _v1(lambda a: a, "copy", (*_ALL, bool_)),
     # out = a in the output's type. attrs: round ("rint", "trunc", "floor", "round").
-    "vcast": _v1(lambda a: a, "vcast", (f16, bf16, f32, i8, u8, i32, u32, bool_)),
+    "vcast": _v1(lambda a: a, "vcast", (*_ALL, bool_)),
     # out = the scalar, or the one source, repeated along dimensions where the source has 1.
     "vbrc": Spec(
         "V",
         ("UB", "UB"),
-        (f16, bf16, f32, i32, u32, i8, u8),
+        _ALL,
         lambda a: a,
         _ONE,
         scalar=True,
@@ -112,18 +119,36 @@ TABLE: dict[str, Spec] = {
     "vmax": _v2(np.maximum, "vmax"),
     "vmin": _v2(np.minimum, "vmin"),
     "vdiv": _v2(np.divide, "vdiv", _FLOATS, {2: 4.1, 4: 4.0}),
-    "vand": _v2(np.bitwise_and, "vand", (*_WORDS, i8, u8)),
-    "vor": _v2(np.bitwise_or, "vor", (*_WORDS, i8, u8)),
-    "vxor": _v2(np.bitwise_xor, "vxor", (*_WORDS, i8, u8), {4: 4.0, 1: 4.0}),
+    # The distance of a shift is a scalar; vshr repeats the sign's bit, of a u32 too.
     "vshl": _v2(np.left_shift, "vshl", _WORDS),
-    "vshr": _v2(_logical_right, "vshr", _WORDS),
-    # Comparison: attrs: mode (lt le gt ge eq ne). The output has a bit an element: `bool` of the
-    # tile IR, kept by the simulator as one byte an element, counted as one bit.
+    "vshr": _v2(_arithmetic_right, "vshr", _WORDS),
+    # Both are views. vxor (as vcmp and vsel) repeats nothing: its operands have the output's sizes.
+    "vand": _bits(np.bitwise_and, "vand"),
+    "vor": _bits(np.bitwise_or, "vor"),
+    "vxor": _bits(np.bitwise_xor, "vxor", {2: 4.0, 4: 4.0, 1: 4.0}),
+    # Comparison of floats, or of i32 and u32 for eq and ne: attrs: mode (lt le gt ge eq ne). The
+    # output has a bit an element: `bool` of the tile IR, kept by the simulator as one byte an
+    # element, counted as one bit.
     "vcmp": Spec(
-        "V", ("UB", "UB", "UB"), (f16, f32, i32), None, _ONE, scalar=True, result=bool_, hivm="vcmp"
+        "V",
+        ("UB", "UB", "UB"),
+        (f16, f32, i32, u32),
+        None,
+        _ONE,
+        scalar=True,
+        result=bool_,
+        hivm="vcmp",
     ),  # fmt: skip
     # out = ins[0] ? ins[1] : ins[2].
-    "vsel": Spec("V", ("UB", "UB", "UB", "UB"), (f16, f32), None, _ONE, scalar=True, hivm="vsel"),
+    "vsel": Spec(
+        "V",
+        ("UB", "UB", "UB", "UB"),
+        (f16, bf16, f32, i16, i32, u32),
+        None,
+        _ONE,
+        scalar=True,
+        hivm="vsel",
+    ),  # fmt: skip
     # Reduction of the innermost dimension: out has 1 there. attrs: kind (sum, max, min).
     "vreduce": Spec("V", ("UB", "UB"), _NUMBERS, None, {2: 7.0, 4: 3.0}, hivm="vreduce"),
 }

@@ -93,8 +93,11 @@ def _once(parts: Split, loop: Loop, s: Stmt, kind: CoreKind, level: Mapping[int,
 
 
 def _works(parts: Split, s: Stmt) -> bool:
-    """Whether the statement is work, not a scalar or a load that goes wherever it is used."""
-    return (isinstance(s, Op) and bool(s.result.axes)) or isinstance(s, Loop)
+    """Whether the statement is work, not a scalar, a load that goes wherever it is used, or an
+    index that only addresses one."""
+    if not isinstance(s, Op):
+        return isinstance(s, Loop)
+    return bool(s.result.axes) and (s.result.id in parts.needed or s.result.id in parts.cube)
 
 
 def _kind(parts: Split, s: Stmt) -> CoreKind:

@@ -16,6 +16,7 @@ from terrazzo.ir.passes import pipeline
 from terrazzo.ir.place import mark
 from terrazzo.ir.types import DType
 from terrazzo.targets.davinci import cross
+from terrazzo.targets.davinci.bytes import widen
 from terrazzo.targets.davinci.chips import Chip
 from terrazzo.targets.davinci.core import Core
 from terrazzo.targets.davinci.cube import CubeCore
@@ -73,6 +74,7 @@ def lower(
     """The buffer-level program of a specialised kernel for extents `dims`. Raises KernelError, with
     the line, for what this target cannot do."""
     options = options or Options()
+    kernel = widen(kernel)  # first: simplify joins its casts with those of the kernel
     for _, step in pipeline():
         kernel = step(kernel)
     gm: dict[str, Gm] = {}

@@ -7,14 +7,14 @@ of an elementwise instruction takes the place of an operand that dies there.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 
 from terrazzo.ir import lifetimes
 from terrazzo.targets.davinci.accesses import Uses
 from terrazzo.targets.davinci.chips import ALIGNMENT, CAPACITY
-from terrazzo.targets.davinci.isa import TABLE
 from terrazzo.targets.davinci.program import Buffer, CoreFn, For, If, Space, Stmt, View
+from terrazzo.targets.davinci.takeover import elementwise, same_place
 
 
 @dataclass(frozen=True)
@@ -37,24 +37,26 @@ class Placed:
 
 
 def place(
-    fn: CoreFn, found: Iterable[Uses], slots: Mapping[Buffer, int], lasting: set[Buffer]
-) -> list[Placed]:
-    """Every memory that `fn` uses. `lasting`: buffers that live all the time."""
-    spans = _spans(fn.body)
+    fn: CoreFn, found: Iterable[Uses], slots: Mapping[Buffer, int], lasting: set[Buffer],
+    shared: Set[Space],
+) -> list[Placed]:  # fmt: skip
+    """Every memory that `fn` uses. `lasting`: buffers that live all the time. `shared`: memories
+    whose buffers take turns with the same slots."""
+    spans = numbered(fn.body)
     end = max((last for _, last in spans.values()), default=0)
     by_space: dict[Space, list[Uses]] = {}
     for u in found:
         by_space.setdefault(u.buffer.space, []).append(u)
     return [
-        _l0(space, us, slots)
-        if space in ("L0A", "L0B")
+        _turns(space, us, slots)
+        if space in shared
         else _memory(space, us, slots, lasting, spans, end)
         for space, us in by_space.items()
     ]
 
 
-def _l0(space: Space, us: list[Uses], slots: Mapping[Buffer, int]) -> Placed:
-    """All products take turns with the same slots, which are as far apart as can be."""
+def _turns(space: Space, us: list[Uses], slots: Mapping[Buffer, int]) -> Placed:
+    """The slots are as far apart as can be."""
     count = max(slots[u.buffer] for u in us)
     starts = tuple(CAPACITY[space] // count * n for n in range(count))
     largest = max(u.buffer.bytes for u in us)
@@ -101,26 +103,20 @@ def _replaced(
     """The operand whose place the result of the buffer's first instruction may take: of the same
     shape and layout, and dead afterwards."""
     first = u.uses[0].instr
-    made = TABLE[first.op]
-    if made.pipe != "V" or made.meaning is None or u.uses[0].path[-1] is not first:
-        return None
-    if first.out.memory is not u.buffer or slots[u.buffer] != 1:
+    if not elementwise(first) or first.out.memory is not u.buffer or slots[u.buffer] != 1:
         return None
     for x in first.ins:
         if not isinstance(x, View) or not isinstance(x.memory, Buffer):
             continue
         b = x.memory
-        same = (x.sizes, x.strides, x.offset) == (
-            first.out.sizes, first.out.strides, first.out.offset
-        )  # fmt: skip
         dies = b in lives and lives[b][1] == lives[u.buffer][0] and lives[b][0] < lives[b][1]
-        if same and dies and b not in taken and b not in lasting and slots[b] == 1 \
-                and b.dtype.bits == u.buffer.dtype.bits:  # fmt: skip
+        alone = b not in taken and b not in lasting and slots[b] == 1
+        if same_place(first.out, x) and dies and alone and b.dtype.bits == u.buffer.dtype.bits:
             return b
     return None
 
 
-def _spans(body: tuple[Stmt, ...]) -> dict[int, tuple[int, int]]:
+def numbered(body: tuple[Stmt, ...]) -> dict[int, tuple[int, int]]:
     """Statement id -> its number in the function, and that of the last statement within it."""
     out: dict[int, tuple[int, int]] = {}
     count = 0

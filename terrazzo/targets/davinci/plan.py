@@ -25,6 +25,7 @@ _REACH: dict[str, tuple[Space, ...]] = {
 }  # fmt: skip
 _PIPES = {"vector": ("S", "V", "MTE2", "MTE3"), "cube": ("S", "M", "MTE1", "MTE2", "FIX")}
 _MOVES = ("load", "store", "nd2nz", "load_nz", "l1_to_l0a", "l1_to_l0b")
+_PRODUCTS = ("mmad", "mmad_l1")  # which also take: is it the first?
 _SHOWN = 8  # tiles in a capacity error's table
 
 
@@ -85,7 +86,7 @@ def _capacity(f: CoreFn, space: str, chip: Chip) -> Iterator[Finding]:
 def _instr(f: CoreFn, s: Instr) -> Finding | None:
     spec = TABLE.get(s.op)
     if spec is None:
-        return Finding("misuse", f"there is no instruction {s.op}", "see isa.TABLE", s.loc)
+        return None  # it is told where it is issued
     through = "hand the data over through global memory"
     if spec.pipe not in _PIPES[f.kind]:
         return Finding("space", f"{s.op} runs on the pipe {spec.pipe}, which a {f.kind} core does"
@@ -99,6 +100,10 @@ def _instr(f: CoreFn, s: Instr) -> Finding | None:
         if isinstance(x, View) and x.space != space:
             return Finding("space", f"{s.op} takes `{_name(x)}` in {space}, and it lies in"
                            f" {x.space}", f"move it to {space} first", s.loc)  # fmt: skip
+    takes = len(spec.spaces) - 1 + (s.op in _PRODUCTS)
+    if len(s.ins) != takes:
+        return Finding("misuse", f"{s.op} takes {takes} operands and has {len(s.ins)}", "see"
+                       " isa.TABLE", s.loc)  # fmt: skip
     return _types(s) or _layout(s)
 
 
@@ -123,7 +128,7 @@ def _types(s: Instr) -> Finding | None:
     if len({v.dtype for v in ins}) > 1:
         return Finding("dtype", f"{s.op} of {' and '.join(str(v.dtype) for v in ins)}", "cast them"
                        " to one type", s.loc)  # fmt: skip
-    if s.op in ("mmad", "mmad_l1") and s.out.dtype in NARROW:
+    if s.op in _PRODUCTS and s.out.dtype in NARROW:
         return Finding("narrow", f"the product is summed up in {s.out.dtype}", "sum in f32 and cast"
                        " on the way out", s.loc)  # fmt: skip
     return None

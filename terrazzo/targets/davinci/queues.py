@@ -4,7 +4,7 @@ As Ascend C's TQue: each stage of a buffer's life (accesses.py) waits for the st
 work it needs, by an event that the earlier pipe raises. The first stage also waits for the last
 ones of the slot's previous round, whose events are raised once at the function's start and taken
 back at its end. A queue of n slots has n events for each hand-over, and turns through both. The
-tiles in L0A, those of all products, are one queue, and so are those in L0B.
+tiles of all products in L0A are one queue, and so are those in L0B (and in L0C, if need be).
 """
 
 from __future__ import annotations
@@ -35,13 +35,15 @@ Pair = tuple[Pipe, Pipe]
 @dataclass(frozen=True, eq=False)
 class Queue:
     """`hops`: (i, j): stage j waits for stage i of its round. `back`: stages that the first one of
-    the slot's next round waits for."""
+    the slot's next round waits for. `shared`: queues of one name are one, with the same slots and
+    events, which they use in turns; "" is alone."""
 
     uses: Uses
     stages: list[Stage]
     hops: list[tuple[int, int]]
     back: list[int]
     slots: int
+    shared: str = ""
 
     @property
     def buffer(self) -> Buffer:
@@ -53,7 +55,7 @@ class Queue:
         return [(self.stages[i].pipe, self.stages[j].pipe) for i, j in hands]
 
 
-def queue(u: Uses, slots: int) -> Queue:
+def queue(u: Uses, slots: int, shared: str = "") -> Queue:
     """The queue of a buffer that several pipes use."""
     stages = u.stages()
     hops: list[tuple[int, int]] = []
@@ -77,7 +79,7 @@ def queue(u: Uses, slots: int) -> Queue:
             if i not in done and stages[i].pipe != stages[0].pipe:
                 back.append(i)
                 done |= {i} | before[i]
-    return Queue(u, stages, hops, back, slots if u.looped else 1)
+    return Queue(u, stages, hops, back, slots if u.looped else 1, shared)
 
 
 @dataclass
@@ -88,7 +90,7 @@ class Inserted:
 
     before: dict[int, list[Stmt]] = field(default_factory=lambda: defaultdict(list))
     after: dict[int, list[Stmt]] = field(default_factory=lambda: defaultdict(list))
-    turns: dict[int, Stmt] = field(default_factory=dict)
+    turns: dict[int, list[Stmt]] = field(default_factory=lambda: defaultdict(list))
     ends: dict[int, list[Stmt]] = field(default_factory=lambda: defaultdict(list))
     start: list[Stmt] = field(default_factory=list)
     end: list[Stmt] = field(default_factory=list)
@@ -105,16 +107,10 @@ class Inserted:
             else:
                 out.append(s)
             out += self.after[id(s)]
-            if id(s) in self.turns:
-                out.append(self.turns[id(s)])
+            out += self.turns[id(s)]
         if of is None:
             return (*self.start, *out, *self.end)
         return (*out, *self.ends[id(of)])
-
-
-def _shared(q: Queue) -> str:
-    """Queues of one name are one queue; "" is alone."""
-    return q.buffer.space if q.buffer.space in ("L0A", "L0B") else ""
 
 
 def events_needed(queues: list[Queue]) -> dict[Pair, int]:
@@ -122,10 +118,10 @@ def events_needed(queues: list[Queue]) -> dict[Pair, int]:
     count: dict[Pair, int] = defaultdict(int)
     known: set[str] = set()
     for q in queues:
-        if _shared(q) not in known:
+        if q.shared not in known:
             for pair in q.pairs():
                 count[pair] += q.slots
-        known |= {_shared(q)} - {""}
+        known |= {q.shared} - {""}
     return count
 
 
@@ -141,13 +137,13 @@ def connect(queues: list[Queue]) -> tuple[Inserted, dict[Buffer, Scalar]]:
         slot = slots[q.buffer] = counters.slot(q)
         loc = q.buffer.loc
         for n, (src, dst) in enumerate(q.pairs()):
-            base = bases.get((_shared(q), n))
+            base = bases.get((q.shared, n))
             fresh = base is None
             if base is None:
                 base = next_event[src, dst]
                 next_event[src, dst] += q.slots
-                if _shared(q):
-                    bases[_shared(q), n] = base
+                if q.shared:
+                    bases[q.shared, n] = base
             i, j = q.hops[n] if n < len(q.hops) else (q.back[n - len(q.hops)], 0)
             if fresh and n >= len(q.hops):
                 events = range(base, base + q.slots)
@@ -167,27 +163,27 @@ def connect(queues: list[Queue]) -> tuple[Inserted, dict[Buffer, Scalar]]:
 
 
 class _Counters:
-    """A counter for every home and number of slots: which slot's turn it is. Products take turns
-    with L0 one after the other."""
+    """A counter for every home and number of slots: which slot's turn it is. Shared queues take
+    turns one after the other."""
 
     def __init__(self, add_to: Inserted) -> None:
         self.add_to = add_to
-        self.known: dict[tuple[int, int], str] = {}
+        self.known: dict[tuple[str | int, int], str] = {}
 
     def slot(self, q: Queue) -> Scalar:
         if q.slots == 1:
             return 0
         home = q.uses.home[-1]
-        shared = bool(_shared(q))
-        key = (0 if shared else id(home), q.slots)
+        key = (q.shared or id(home), q.slots)
         name = self.known.get(key)
         fresh = name is None
         if name is None:
-            name = self.known[key] = "turn" if shared else f"slot{len(self.known)}"
+            name = f"turn_{q.shared}" if q.shared else f"slot{len(self.known)}"
+            self.known[key] = name
             self.add_to.start.insert(0, Let(name, 0, home.loc))
         turn = Let(name, make("mod", add(var(name), 1), q.slots), home.loc)
-        if shared:
-            self.add_to.turns[id(q.stages[-1].last)] = turn
+        if q.shared:
+            self.add_to.turns[id(q.stages[-1].last)].append(turn)
         elif fresh:
             self.add_to.ends[id(home)].append(turn)
         return var(name)

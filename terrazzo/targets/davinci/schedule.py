@@ -1,7 +1,7 @@
 """Scheduling: a program at the buffer level -> addresses, slots and events.
 
 Products are spelt out (expand.py), buffers that several pipes use become queues (queues.py), and
-all get addresses (placement.py). The author's `stages` are kept. Slots that nobody asked for, of
+all get addresses (placement.py). The author's `stages` are kept. Slots that nobody asked for, as of
 what a grid's blocks load and of what leaves a core, are given up where memory or events are short;
 the program's notes say so.
 """
@@ -13,10 +13,10 @@ from dataclasses import replace
 from terrazzo.errors import CapacityError
 from terrazzo.ir.place import mark
 from terrazzo.targets.davinci.accesses import Uses, uses
-from terrazzo.targets.davinci.chips import ALIGNMENT, EVENTS, Chip
+from terrazzo.targets.davinci.chips import ALIGNMENT, CAPACITY, EVENTS, Chip
 from terrazzo.targets.davinci.expand import expand
 from terrazzo.targets.davinci.expr import Scalar
-from terrazzo.targets.davinci.placement import Placed, place
+from terrazzo.targets.davinci.placement import Placed, numbered, place
 from terrazzo.targets.davinci.program import (
     Buffer,
     CoreFn,
@@ -25,10 +25,12 @@ from terrazzo.targets.davinci.program import (
     Instr,
     Operand,
     Program,
+    Space,
     Stmt,
     View,
 )
 from terrazzo.targets.davinci.queues import Inserted, Queue, connect, events_needed, fence, queue
+from terrazzo.targets.davinci.takeover import taken_over
 
 SHOWN = 6  # tiles that a capacity error names
 
@@ -56,11 +58,17 @@ def scheduled(program: Program, chip: Chip) -> tuple[Program, dict[tuple[int, st
 
 class _Function:
     def __init__(self, fn: CoreFn, chip: Chip, notes: list[str]) -> None:
-        self.fn, self.chip, self.notes = expand(fn), chip, notes
-        self.found = uses(self.fn)
+        self.chip, self.notes = chip, notes
+        self.slots: dict[Buffer, int] = {}
+        self.shared: set[Space] = {"L0A", "L0B"}
+        self._analyse(expand(fn))
+
+    def _analyse(self, fn: CoreFn) -> None:
+        self.fn = fn
+        self.found = uses(fn)
         self.fenced = [u for u in self.found if len(u.pipes) > 1 and not _staged(u)]
         self.queued = [u for u in self.found if len(u.pipes) > 1 and u not in self.fenced]
-        self.slots = {u.buffer: self._wanted(u) for u in self.found}
+        self.slots = {u.buffer: self._wanted(u) for u in self.found} | self.slots
         turning = {u.buffer for u in self.found if u.slots != {0}}
         self.lasting = {u.buffer for u in (*self.queued, *self.fenced)} | turning
 
@@ -79,6 +87,10 @@ class _Function:
     def _body(self, add_to: Inserted) -> tuple[Stmt, ...]:
         return add_to.rebuilt(self.fn.body)
 
+    def _queue(self, u: Uses) -> Queue:
+        shared = u.buffer.space if u.buffer.space in self.shared else ""
+        return queue(u, self.slots[u.buffer], shared)
+
     # -- slots ---------------------------------------------------------------------------------
 
     def _wanted(self, u: Uses) -> int:
@@ -87,11 +99,12 @@ class _Function:
         return max(u.buffer.slots, 2 if own and (leaves or u.workspace()) else 1)
 
     def _spare(self, u: Uses) -> bool:
-        """Whether a second slot may be taken away: nobody asked for it, or a grid's block did."""
-        if self.slots[u.buffer] == 1 or len(u.slots) > 1 or u.buffer.space in ("L0A", "L0B"):
+        """Whether a second slot may be taken away: not what an inner loop loads, whose `stages` the
+        author chose, and not what one trip makes and a later one uses."""
+        if self.slots[u.buffer] == 1 or len(u.slots) > 1 or u.buffer.space in self.shared:
             return False
         loops = sum(isinstance(s, For) for s in u.home)
-        return loops == 1 or u.buffer.slots == 1 or u.workspace() or u.buffer.space == "L0C"
+        return loops < 2 or not u.loaded or u.workspace()
 
     def _give_up(self, u: Uses, why: str) -> None:
         self.slots[u.buffer] = 1
@@ -99,7 +112,7 @@ class _Function:
 
     def _queues(self) -> list[Queue]:
         while True:
-            queues = [queue(u, self.slots[u.buffer]) for u in self.queued]
+            queues = [self._queue(u) for u in self.queued]
             short = {pair for pair, n in events_needed(queues).items() if n > EVENTS}
             spare = [q for q in queues if short & set(q.pairs()) and self._spare(q.uses)]
             if not spare:
@@ -111,11 +124,17 @@ class _Function:
 
     def _placed(self) -> list[Placed]:
         while True:
-            placed = place(self.fn, self.found, self.slots, self.lasting)
+            placed = place(self.fn, self.found, self.slots, self.lasting, self.shared)
             over = [m for m in placed if m.size > self.chip.capacity[m.space]]
             if not over:
                 return placed
+            if any(m.space == "L0C" for m in over) and self._share_sums():
+                continue
             spaces = {m.space for m in over}
+            fewer = taken_over(self.fn, self.found) if "UB" in spaces else None
+            if fewer is not None:
+                self._analyse(fewer)
+                continue
             spare = [u for u in self.found if u.buffer.space in spaces and self._spare(u)]
             if not spare:
                 raise self._too_large(over[0])
@@ -127,6 +146,22 @@ class _Function:
                 else max(spare, key=lambda u: u.buffer.bytes)
             )
             self._give_up(u, f"{u.buffer.space} is full")
+
+    def _share_sums(self) -> bool:
+        """Lets all sums of the function take turns with L0C, if no two are there at a time."""
+        us = [u for u in self.queued if u.buffer.space == "L0C"]
+        numbers = numbered(self.fn.body)
+        spans = sorted(
+            (numbers[id(stages[0].first)][0], numbers[id(stages[-1].last)][1])
+            for stages in (u.stages() for u in us)
+        )
+        apart = all(a[1] < b[0] for a, b in zip(spans, spans[1:], strict=False))
+        slots = min(2, CAPACITY["L0C"] // max(u.buffer.bytes for u in us))
+        if not apart or not slots or "L0C" in self.shared or not all(u.looped for u in us):
+            return False
+        self.shared.add("L0C")
+        self.slots |= {u.buffer: slots for u in us}
+        return True
 
     def _too_large(self, m: Placed) -> CapacityError:
         capacity = self.chip.capacity[m.space]

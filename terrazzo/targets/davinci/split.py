@@ -46,8 +46,7 @@ def split(graph: Graph, body: tuple[Stmt, ...]) -> Split:
     for st in statements:  # what a loop accumulates
         if isinstance(st, Loop):
             for c in st.carries:
-                op = graph.op(c.next) if c.next.id in graph.defs else None
-                if op is not None and op.op == "dot_acc" and op.args[0].id == c.var.id:
+                if first_product(graph, c.next, c.var) is not None:
                     s.cube |= {c.var.id, c.result.id}
     for st in statements:
         if isinstance(st, Op) and st.op in ("dot", "dot_acc"):
@@ -60,6 +59,17 @@ def split(graph: Graph, body: tuple[Stmt, ...]) -> Split:
         isinstance(st, Store) and id(st) not in s.direct for st in statements
     )
     return s
+
+
+def first_product(graph: Graph, total: Value, var: Value) -> Op | None:
+    """The first of the products that make `total` of `var`, added one after another; None if
+    something else happens on the way."""
+    op = graph.op(total) if total.id in graph.defs else None
+    while op is not None and op.op == "dot_acc":
+        if op.args[0].id == var.id:
+            return op
+        op = graph.op(op.args[0])
+    return None
 
 
 def _need(graph: Graph, s: Split, statements: list[Stmt]) -> None:
@@ -78,7 +88,7 @@ def _need(graph: Graph, s: Split, statements: list[Stmt]) -> None:
         elif v.id in carries:
             c = carries[v.id]
             wanted += [c.init, c.next, c.var, c.result]
-        else:
+        elif not isinstance(graph.defs[v.id], Load):  # whose addresses are scalars
             wanted += graph.args(v)
 
 

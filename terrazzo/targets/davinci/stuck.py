@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from terrazzo.targets.davinci.finding import Finding
+from terrazzo.targets.davinci.items import Item
 from terrazzo.targets.davinci.program import CrossWait, WaitFlag
-from terrazzo.targets.davinci.unit import Core, Item
+from terrazzo.targets.davinci.unit import Core
 
 Place = tuple[int, str]  # a core's place in its group, a pipe
 

@@ -7,31 +7,23 @@ as on the chip; so what order the flags give is the order in which the numbers a
 
 from __future__ import annotations
 
-from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
-from terrazzo.targets.davinci.chips import CROSS_FLAGS, EVENTS
-from terrazzo.targets.davinci.expr import Expr, Scalar, compiled
+from terrazzo.targets.davinci.expr import Expr
 from terrazzo.targets.davinci.finding import Finding
-from terrazzo.targets.davinci.isa import TABLE
-from terrazzo.targets.davinci.memory import Located, Memories, Region
+from terrazzo.targets.davinci.issue import Issuer
+from terrazzo.targets.davinci.items import Item
 from terrazzo.targets.davinci.program import (
     CoreFn,
     CrossSet,
     CrossWait,
-    For,
-    If,
     Instr,
-    Let,
     Pipe,
     PipeBarrier,
     SetFlag,
-    Stmt,
-    View,
     WaitFlag,
     walk,
 )
@@ -43,39 +35,6 @@ _LONGEST = 1 << 16  # the same, to find out why all stand still
 _MOST = 15  # that a flag between cores counts to
 
 
-class Outside(Exception):
-    """A scalar read outside an index tensor."""
-
-
-class Indexed:
-    """A tensor that scalars are read from: an index outside is an error, also a negative one."""
-
-    def __init__(self, name: str, data: np.ndarray) -> None:
-        self.name, self.data = name, data
-
-    def __getitem__(self, at: tuple[int, ...]) -> Any:
-        if any(not 0 <= i < n for i, n in zip(at, self.data.shape, strict=True)):
-            raise Outside(f"element {list(at)} of `{self.name}` is read, which is"
-                          f" [{', '.join(map(str, self.data.shape))}]")  # fmt: skip
-        return self.data[at]
-
-
-@dataclass(eq=False)
-class Item:
-    """A statement with its numbers, in a pipe's queue. `key`: the event or flag. `known`: what the
-    scalar unit knew when it was issued; `order`: of being queued; `again`: it sets an event
-    that is set, and counts once."""
-
-    s: Stmt
-    key: Any = None
-    out: Region | None = None
-    ins: tuple[Any, ...] = ()
-    temp: Region | None = None
-    known: Any = None
-    order: int = 0
-    again: bool = False
-
-
 @dataclass(eq=False)
 class Core:
     """`index` within its group. `peers`: the cores of the other kind in its group. `run`: executes
@@ -85,8 +44,7 @@ class Core:
 
     f: CoreFn
     index: int
-    memories: Memories
-    tensors: Mapping[str, Indexed]
+    issuer: Issuer
     watch: Watch
     found: Callable[[Finding], None]
     run: Callable[[Core, Item], None]
@@ -94,22 +52,18 @@ class Core:
     peers: list[Core] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self._made: dict[Any, Any] = {}
         self.sets = [s.flag for s in walk(self.f.body) if isinstance(s, CrossSet)]
 
     def start(self, number: int, half: int, scalars: Mapping[str, Any]) -> None:
-        """The core forgets everything and begins its function."""
-        self.memories.poison()
-        self.env: dict[str, Any] = {**scalars, "core": number, "half": half}
+        """The core forgets everything and begins its function, as this number of its kind."""
         self.queues: dict[str, deque[Item]] = {p: deque() for p in PIPES}
         self.raised: dict[Any, deque[tuple[Any, SetFlag]]] = {}
-        self._up: Counter[Any] = Counter()  # sets less waits, of those issued
         self.flags: dict[Any, deque[tuple[Any, CrossSet]]] = {}
         self.issuing = True
         self._depth = _DEPTH
         self._queued = 0
         self._barrier: PipeBarrier | None = None
-        self._items = self._issue(self.f.body)
+        self._items = self.issuer.start({**scalars, "core": number, "half": half})
 
     @property
     def done(self) -> bool:
@@ -170,85 +124,6 @@ class Core:
             if queue and queue[0] is item:
                 queue.popleft()
                 self.watch.forced(self.index, pipe)
-
-    # -- issue ---------------------------------------------------------------------------------
-
-    def number(self, e: Scalar) -> Any:
-        f = self._made.get(e)
-        if f is None:
-            f = self._made[e] = compiled(e)
-        return f(self.env, self.tensors)
-
-    def _issue(self, body: tuple[Stmt, ...]) -> Iterator[tuple[Pipe, Item] | PipeBarrier]:
-        for s in body:
-            try:
-                match s:
-                    case Instr():
-                        yield TABLE[s.op].pipe, self._operands(s)
-                    case Let():
-                        self.env[s.name] = self.number(s.value)
-                    case If():
-                        if self.number(s.condition):
-                            yield from self._issue(s.body)
-                    case For():
-                        for i in range(self.number(s.lo), self.number(s.hi), self.number(s.step)):
-                            self.env[s.var] = i
-                            yield from self._issue(s.body)
-                    case SetFlag() | WaitFlag():
-                        event = int(self.number(s.event))
-                        self._within(event, EVENTS, "event", s, f"{s.src} to {s.dst}")
-                        item = Item(s, (s.src, s.dst, event), known=self._seen())
-                        if isinstance(s, SetFlag):
-                            item.again = self._set_again(s, item.key)
-                            yield s.src, item
-                        else:
-                            self._up[item.key] -= 1
-                            yield s.dst, item
-                    case CrossSet() | CrossWait():
-                        flag = int(self.number(s.flag))
-                        self._within(flag, CROSS_FLAGS, "flag", s, "core to core")
-                        yield s.pipe, Item(s, flag, known=self._seen())
-                    case PipeBarrier():
-                        if s.pipe == "ALL":
-                            yield s
-            except Outside as error:
-                self.found(Finding("bounds", str(error), "correct the index", s.loc))
-
-    def _set_again(self, s: SetFlag, key: Any) -> bool:
-        """Whether the program sets an event that it has not waited for since it set it last. (A
-        pipe that runs ahead may set one again while the wait is queued: the vendor's plans do.)"""
-        self._up[key] += 1
-        if self._up[key] <= 1:
-            return False
-        self._up[key] = 1
-        self.found(Finding("event", f"event {key[2]}, {s.src} to {s.dst}, is set while it is still"
-                           " set: nobody has waited for it", "wait for it first, or use another"
-                           " event", s.loc))  # fmt: skip
-        return True
-
-    def _within(self, n: int, limit: int, kind: Any, s: Any, way: str) -> None:
-        if not 0 <= n < limit:
-            self.found(Finding(kind, f"{kind} {n}, {way}: there are {limit}, from 0",
-                               f"use one from 0 to {limit - 1}", s.loc))  # fmt: skip
-
-    def _seen(self) -> Any:
-        return self.watch.seen(self.index)
-
-    def _operands(self, s: Instr) -> Item:
-        made = self._made.get(s)
-        if made is None:
-            temp = s.attr("temp")
-            made = self._made[s] = (
-                self.memories.locate(s.out),
-                [self.memories.locate(x) if isinstance(x, View) else compiled(x) for x in s.ins],
-                self.memories.locate(temp) if isinstance(temp, View) else None,
-            )
-        out, ins, temp = made
-        at = self.env, self.tensors
-        return Item(s, None, out(*at), tuple(x(*at) for x in ins),
-                    temp(*at) if isinstance(temp, Located) else None, self._seen())  # fmt: skip
-
-    # -- pipes ---------------------------------------------------------------------------------
 
     def _drain(self) -> bool:
         """Runs what the queues hold until every head waits."""

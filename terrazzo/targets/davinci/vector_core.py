@@ -9,10 +9,12 @@ from typing import Any
 from terrazzo.errors import KernelError
 from terrazzo.ir.graph import operands, walk
 from terrazzo.ir.ops import Carry, Load, Loop, Op, Stmt, Store
+from terrazzo.ir.pages import paged
 from terrazzo.ir.place import mark
 from terrazzo.ir.types import DType, Value
 from terrazzo.targets.davinci.core import Core
 from terrazzo.targets.davinci.expr import Scalar, add, make, mul, var
+from terrazzo.targets.davinci.pages import to_ub
 from terrazzo.targets.davinci.program import For, If, View
 from terrazzo.targets.davinci.tiles import Affine, Constant, Tile
 from terrazzo.targets.davinci.vector import Vector
@@ -169,13 +171,13 @@ class VectorCore(Core):
         tile = self.e.tile(s.param, self.dtype(v), v.axes, slots)
         offset, strides = self.address(s, s.param)
         self.transfer(tile, View(self.low.gm[s.param], self._sizes(tile.axes),
-                                 self._strides(s, tile.axes, strides), offset))  # fmt: skip
+                                 self.strides(s, tile.axes, strides), offset))  # fmt: skip
         return tile
 
     def _sizes(self, axes: Sequence[str]) -> tuple[Scalar, ...]:
         return tuple(self.e.ranges[a].size for a in axes) or (1,)
 
-    def _strides(
+    def strides(
         self, s: Load | Store, axes: Sequence[str], strides: dict[str, Scalar]
     ) -> tuple[Scalar, ...]:
         out = tuple(strides.get(a, 0) for a in axes) or (1,)
@@ -193,6 +195,9 @@ class VectorCore(Core):
     def gather(self, s: Load) -> Tile:
         """Rows chosen by an index tile: one transfer each, since addresses are scalars."""
         v = s.result
+        found = paged(self.graph, s)
+        if found is not None:
+            return to_ub(self, s, found)
         axes = [a for e in s.index if isinstance(e, Value) for a in e.axes]
         if len(set(axes)) != 1:
             raise mark(KernelError("an index tile with several axes cannot be gathered here",
@@ -218,7 +223,7 @@ class VectorCore(Core):
         sizes = self._sizes(rest)
         to = View(tile.buffer, sizes, tuple(own[a] for a in rest) or (1,),
                   mul(var(row), own[axis]))  # fmt: skip
-        source = View(self.low.gm[s.param], sizes, self._strides(s, rest, strides), offset)
+        source = View(self.low.gm[s.param], sizes, self.strides(s, rest, strides), offset)
         with self.e.nested() as body:
             self.e.emit("load", to, source)
         self.e.body.append(For(row, 0, self.e.ranges[axis].size, 1, tuple(body), s.loc))
@@ -238,7 +243,7 @@ class VectorCore(Core):
             full = self.e.tile("t", dtype, axes)
             self.e.emit("vbrc", self.e.view(full, axes), self.e.view(tile, axes))
             tile = full
-        to = View(self.low.gm[s.param], self._sizes(axes), self._strides(s, axes, strides), offset)
+        to = View(self.low.gm[s.param], self._sizes(axes), self.strides(s, axes, strides), offset)
         with self.e.nested() as body:
             self.e.emit("store", to, self.e.view(tile, tile.axes))
         everyone = self.alone == 1 and (not self.shifted or any(a in self.shifted for a in axes))
