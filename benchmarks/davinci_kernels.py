@@ -1,7 +1,7 @@
 """Kernels of the published measurements that the library has no use for."""
 
 import terrazzo.lang as tz
-from terrazzo.kernels.attention import HIDDEN, LOG2E, merged
+from terrazzo.kernels.attention import HIDDEN
 
 rows, cols, few, times = tz.dims("rows cols few times")
 heads, s, t, d = tz.dims("heads s t d")
@@ -95,16 +95,18 @@ def attention(
     BQ: tz.const = 128,
     STEP: tz.const = 256,
 ):
-    """out = softmax(scale · q kᵀ) v, every query over all keys."""
+    """out = softmax(scale · q kᵀ) v, every query over all keys; scale is above 0."""
     for h, i in tz.grid(heads, s, step=(None, BQ)):
         qt = tz.load(q[h, i], space=tz.L1)
         top, total, acc = tz.full(HIDDEN, i), tz.zeros(i), tz.zeros(i, d)
-        for j in tz.loop(t, step=STEP):
-            x = (qt @ tz.load(k[h, j], space=tz.L1)) * (scale * LOG2E)
-            m = tz.max(x, axis=j)
-            p = tz.exp2(x - m)
+        for j in tz.loop(t, step=STEP, stages=2):
+            x = qt @ tz.load(k[h, j], space=tz.L1)
+            new = tz.maximum(top, tz.max(x, axis=j))
+            p = tz.exp((x - new) * scale)
+            old = tz.exp((top - new) * scale)
             o = p.to(T) @ tz.load(v[h, j], space=tz.L1)
-            top, total, acc = merged(top, total, acc, m, p, o, j)
+            # Both sums are kept with the other sign: acc + o would be the Cube's own sum.
+            top, total, acc = new, total * old - tz.sum(p, axis=j), acc * old - o
         out[h, i] = (acc / total).to(R)
 
 

@@ -120,10 +120,10 @@ def gemm(p: Params, chip: Chip, cores: int) -> Program:
 
 
 def flash_attention(p: Params, chip: Chip, cores: int) -> Program:
-    """Every query over all keys; blocks of 128 keys, two ahead (the source is silent)."""
+    """Every query over all keys; blocks of 128 keys, three ahead (the source is silent)."""
     dims = {"heads": p["batch"] * p["heads"], "s": p["q_tokens"], "t": p["kv_tokens"],
             "d": p["head_dim"]}  # fmt: skip
-    o = Options(cores=cores, ahead=2)
+    o = Options(cores=cores, ahead=3)
     types = {"T": p["dtype"], "R": p["dtype"]}
     made = lowered(kernels.attention, dims, types, chip, o, BQ=p["q_rows_per_core"], STEP=128)
     return schedule(made, chip)

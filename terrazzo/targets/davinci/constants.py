@@ -25,7 +25,7 @@ class Constants:
     ub_miss: float = 46.8
     l1_hit: float = 168.0
     l1_miss: float = 80.0  # facts: "2x+" below a hit
-    nd2nz_row: float = 3.7  # cycles beside its bytes that a row costs on its way to NZ; fitted
+    nd2nz_row: float = 3.7  # cycles beside its bytes of each run of rows on its way to NZ; fitted
     # Writes of one core, and of all at a time (they come in bursts).
     ub_store: float = 65.0  # facts
     fix_store: float = 120.0  # facts, 118-126
@@ -42,6 +42,7 @@ class Constants:
     read_write: float = 0.79  # result and a source in one bank; facts
     block_stride_0: float = 0.7  # a source block that stands for a whole repeat; facts
     reduce_sum: tuple[float, float] = (7.0, 3.0)  # cycles a repeat, 2 and 4 byte elements; facts
+    reduce_group: tuple[float, float] = (7.0, 1.0)  # blocks of 32 bytes to one element each; facts
     reduce_max: tuple[float, float] = (6.9, 7.0)  # facts
     # Order.
     scalar_issue: float = 1.0  # the scalar unit's cycles to hand over an instruction; facts

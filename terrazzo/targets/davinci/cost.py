@@ -105,7 +105,8 @@ def _read(
     runs, run = _runs(shape, source.dtype.bits)
     size = prod(shape.sizes) * source.dtype.bits // 8
     to_l1 = instr.out.space == "L1"
-    rows = prod(shape.sizes[:-1]) if instr.op == "nd2nz" else 0
+    # Rows that follow each other in memory are read as one.
+    rows = prod(size for size, _ in runs) if instr.op == "nd2nz" else 0
     return Work(
         "MTE2", instr.op, rows * k.nd2nz_row, k.read_latency, max(k.issue, size / hot), gm, size,
         spread=_spread(shape.at, runs, run),

@@ -3,12 +3,12 @@ out through FixPipe."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from terrazzo.errors import KernelError
 from terrazzo.ir.graph import walk
-from terrazzo.ir.ops import Block, Carry, Load, Loop, Op, Store, Whole
+from terrazzo.ir.ops import Block, Carry, Load, Loop, Op, Stmt, Store, Whole
 from terrazzo.ir.pages import paged
 from terrazzo.ir.place import mark
 from terrazzo.ir.types import DType, Value
@@ -31,6 +31,8 @@ class CubeCore(Core):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self.sums: dict[int, tuple[Matrix, Scalar]] = {}  # carried sum -> where, first trip?
+        self.loaded: dict[int, Matrix] = {}  # of loads outside of the loop that uses them
+        self.early = set(_early(self.low.kernel.body, self.parts.loads))
 
     def relevant(self, s: Loop) -> bool:
         return any(isinstance(x, Op) and x.op in ("dot", "dot_acc") for x in walk(s.body)) or any(
@@ -44,6 +46,8 @@ class CubeCore(Core):
             return
         v = s.result
         coming = self.crossing.get(v.id)
+        if isinstance(s, Load) and id(s) in self.early:
+            self.loaded[id(s)] = self.load(s)
         if coming is not None and coming.reader == "cube":
             self.kept[v.id] = self.receive(v)
         elif isinstance(s, Op) and s.op in ("dot", "dot_acc"):
@@ -58,7 +62,7 @@ class CubeCore(Core):
         load = self.parts.loads.get(v.id)
         if load is None:
             return self.kept[v.id]
-        return self.load(load)
+        return self.loaded[id(load)] if id(load) in self.loaded else self.load(load)
 
     def matrix(self, stem: str, dtype: DType, rows: Sequence[str], columns: Sequence[str],
                slots: int) -> Matrix:  # fmt: skip
@@ -274,3 +278,16 @@ class CubeCore(Core):
 
     def options_slots(self) -> int:
         return self.low.options.slots if self.depth > 1 else 1
+
+
+def _early(body: Sequence[Stmt], loads: Mapping[int, Load]) -> Iterator[int]:
+    """Of `loads`, by the operands that they are, those that only loops beside them use: they are
+    done once, before the loop."""
+    here = {id(loads[v.id]) for s in body if isinstance(s, Op) and s.op in ("dot", "dot_acc")
+            for v in s.args[-2:] if v.id in loads}  # fmt: skip
+    all_loads = set(map(id, loads.values()))
+    for s in body:
+        if isinstance(s, Loop):
+            yield from _early(s.body, loads)
+        elif id(s) in all_loads and id(s) not in here:
+            yield id(s)

@@ -15,7 +15,7 @@ from terrazzo.ir.types import DType, Value
 from terrazzo.targets.davinci.core import Core
 from terrazzo.targets.davinci.expr import Scalar, add, make, mul, var
 from terrazzo.targets.davinci.pages import to_ub
-from terrazzo.targets.davinci.program import For, If, View
+from terrazzo.targets.davinci.program import For, If, Instr, View
 from terrazzo.targets.davinci.tiles import Affine, Constant, Tile
 from terrazzo.targets.davinci.vector import Vector
 
@@ -82,10 +82,35 @@ class VectorCore(Core):
                                       self.e.sorted(s.args[0].axes))  # fmt: skip
             return self.vector.reduce(s, source, out)
         made = self.vector.compute(s, [self.get(a) for a in s.args], out, self.free)
+        if s.op == "exp2":
+            self._merge_factors(s)
         if later and out is not None and isinstance(made, Tile) and made is not out:
             self.copy(made, out, s.result)
             return out
         return made
+
+    def _merge_factors(self, s: Op) -> None:
+        """exp2(x · c), just emitted as exp(ln 2 · (x · c)): one multiplication, or none where it is
+        the exponential to base e. Rounds once less than the reference."""
+        before = self.graph.op(s.args[0])
+        if before is None or before.op != "mul" or self.uses.get(before.result.id) != 1:
+            return
+        if len(self.e.body) < 3:
+            return
+        inner, outer, power = self.e.body[-3:]
+        if not (isinstance(inner, Instr) and isinstance(outer, Instr) and isinstance(power, Instr)):
+            return
+        x, c = inner.ins if inner.op == "vmul" else (None, None)
+        if not isinstance(x, View) or isinstance(c, View) or c is None or outer.ins[0] != inner.out:
+            return
+        assert not isinstance(outer.ins[1], View)
+        factor = make("mul", c, outer.ins[1])
+        if isinstance(factor, float) and abs(factor - 1) < 1e-6:
+            self.e.body[-3:] = [replace(power, ins=(x,))]
+        else:
+            self.e.body[-3:] = [replace(outer, ins=(x, factor)), power]
+        if inner.out.memory is not x.memory:
+            self.e.buffers = [b for b in self.e.buffers if b is not inner.out.memory]
 
     def _slotted(self, stem: str, v: Value) -> Tile:
         """A tile for `v`, with a slot for every trip that is under way."""
