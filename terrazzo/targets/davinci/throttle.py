@@ -54,7 +54,8 @@ def _load(
     it is the last one)."""
     factors, bounds = (*before.factors, x), before.bounds
     found = [c.run(Speeds(factors, bounds)) for c in classes]
-    ends = [end for end, _ in found]
+    # Cores without a block end at once; no speed would keep the caps in so short a stretch.
+    ends = [end for end, bytes_ in found if any(map(any, bytes_))] or [end for end, _ in found]
     begin = bounds[-1] if bounds else 0.0
     end = max(ends)
     if len(factors) < _STRETCHES:
