@@ -19,7 +19,7 @@ def matmul(
     out: tz.gm[R, m, n],
     M: tz.const = tz.by_target(128, cpu=1024),
     N: tz.const = tz.by_target(256, cpu=128),
-    K: tz.const = tz.by_target(64, cpu=512),
+    K: tz.const = tz.by_target(64, cpu=512, davinci=128),
 ):
     """out = a @ b."""
     for i, j in tz.grid(m, n, step=(M, N)):
