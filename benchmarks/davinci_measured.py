@@ -16,7 +16,7 @@ import csv
 import json
 import statistics
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 from math import ceil, exp, log
 from pathlib import Path
@@ -27,7 +27,7 @@ from davinci_programs import BUILDERS
 from rich.console import Console
 from rich.table import Table
 
-from terrazzo.targets.davinci.chips import CHIPS, Chip, chip
+from terrazzo.targets.davinci.chips import ALIASES, CHIPS, Chip, chip
 from terrazzo.targets.davinci.classes import Class, trace
 from terrazzo.targets.davinci.constants import DEFAULT, Constants
 from terrazzo.targets.davinci.program import CoreKind, Pipe, Program
@@ -87,8 +87,7 @@ def read(path: Path) -> list[Row]:
     rows: list[Row] = []
     with path.open() as file:
         for line, r in enumerate(csv.DictReader(file), 2):
-            known = r["chip"] in CHIPS or r["chip"] in ("910c",)
-            if r["family"] not in BUILDERS or not known:
+            if r["family"] not in BUILDERS or r["chip"] not in {**CHIPS, **ALIASES}:
                 continue
             key = (r["family"], r["chip"], r["cores"], r["params"])
             if key not in configs:
@@ -186,14 +185,13 @@ FACTS = Constants(hbm_share=0.85, l2_rate=110.0, read_latency=1295.0, write_late
 
 def fitted(rows: Sequence[Row]) -> Constants:
     """Constants with the least mean |log error| of kernel times, by steps along each of `FREE`."""
-    from dataclasses import replace
 
     def loss(k: Constants) -> float:
         predict(rows, k)
         return statistics.fmean(abs(log(r.predicted / r.measured)) for r in rows)
 
     best, least = FACTS, loss(FACTS)
-    step = 0.5
+    step = 2.0
     while step > 0.04:
         before = least
         for name, (low, high) in FREE.items():
@@ -258,7 +256,9 @@ def main() -> None:
     args = parser.parse_args()
     rows = [r for r in read(args.rows) if not args.family or r.config.family in args.family]
     predict(rows)
-    console = Console(width=None if not args.json else 100, stderr=args.json)
+    console = Console(stderr=args.json)
+    if not console.is_terminal:
+        console = Console(stderr=args.json, width=200)
     if args.json:
         print(json.dumps({
             "rows": [

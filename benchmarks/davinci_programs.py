@@ -13,7 +13,6 @@ from math import ceil
 from typing import Any
 
 import davinci_kernels as kernels
-from terrazzo.targets.davinci.schedule import schedule
 
 from terrazzo.ir.types import DTYPES
 from terrazzo.kernels.linear import matmul
@@ -36,6 +35,7 @@ from terrazzo.targets.davinci.program import (
     View,
     walk,
 )
+from terrazzo.targets.davinci.schedule import schedule
 
 Params = Mapping[str, Any]
 KIB = 1024
@@ -115,7 +115,7 @@ def gemm(p: Params, chip: Chip, cores: int) -> Program:
     made = lowered(kernel, dims, {"T": p["a"], "R": p["c"]}, chip, Options(cores=cores),
                    M=bm, N=bn, K=deep)  # fmt: skip
     if p.get("b_layout") == "zN":
-        made = mapped(made, lambda s: as_fractals(s) if _reads(s) == "b" else s)
+        made = in_fractals(made, "b")
     return schedule(made, chip)
 
 
@@ -130,11 +130,13 @@ def flash_attention(p: Params, chip: Chip, cores: int) -> Program:
 
 
 def grouped_gemm_int8_gelu(p: Params, chip: Chip, cores: int) -> Program:
-    """One group (the source is silent on how many); `stages` tiles in the workspace."""
+    """One group, b in fractals, tiles of 128 x 256 (the source is silent); `stages` tiles in the
+    workspace."""
     ratio = int(p["cube_to_vector"].split(":")[1])
     o = Options(cores=cores, ratio=ratio, ahead=p["stages"] - 1)
     dims = {x: p[x] for x in "mnk"}
-    return schedule(lowered(kernels.matmul_i8_gelu, dims, {"R": "f16"}, chip, o), chip)
+    made = lowered(kernels.matmul_i8_gelu, dims, {"R": "f16"}, chip, o)
+    return schedule(in_fractals(made, "b"), chip)
 
 
 BUILDERS: dict[str, Callable[[Params, Chip, int], Program]] = {
@@ -191,7 +193,12 @@ def passes(program: Program, times: int, chip: Chip) -> Program:
     return replace(made, phases=tuple(ph for ph in made.phases for _ in range(times)))
 
 
-def as_fractals(s: Stmt) -> Stmt:
+def in_fractals(program: Program, tensor: str) -> Program:
+    """`tensor` lies in fractals, as L1 has them."""
+    return mapped(program, lambda s: _from_fractals(s) if _reads(s) == tensor else s)
+
+
+def _from_fractals(s: Stmt) -> Stmt:
     """A move of [rows, columns] to the NZ layout, of a tensor that lies in fractals already:
     element (r, c) at (c // c0) · rows of the tensor · c0 + r · c0 + c % c0."""
     assert isinstance(s, Instr)

@@ -104,3 +104,9 @@ def test_flash_attention(shape: str, ahead: int) -> None:
 @pytest.mark.parametrize(("dtype", "roundings"), [("f32", 64), ("f16", 16), ("bf16", 16)])
 def test_decode_attention(dtype: str, roundings: float) -> None:
     compare("decode_attention", "ctx=300", f"Q={dtype},R={dtype}", roundings=roundings)
+
+
+@pytest.mark.parametrize("shape", ["m=150,n=700,k=100", "m=3,n=270,k=40", "m=257,n=512,k=64"])
+def test_a_block_too_large_for_the_vector_core_goes_in_parts(shape: str) -> None:
+    """The cube's tile is larger than what fits UB with gelu's temporaries."""
+    compare("matmul_bias_gelu", shape, "T=f16,R=f16", consts="M=128,N=256", roundings=4)

@@ -225,6 +225,14 @@ def test_cores_that_are_left_over_have_the_bandwidth_to_themselves() -> None:
     assert more.cycles == pytest.approx(all_cores.cycles + alone, rel=0.01)
 
 
+@pytest.mark.parametrize("blocks", [3, 41, 47, 95, 97])
+def test_cores_that_idle_do_not_matter(blocks: int) -> None:
+    found = run(vector_add(blocks * 8192, 8192, 48, 2), DEFAULT)
+    assert found.hbm_bytes == 2 * 2 * blocks * 8192
+    rate = found.hbm_bytes / (found.us - found.launch_us) / 1e6
+    assert rate < 1.003 * DEFAULT.hbm_share * B1.hbm_tb_s
+
+
 def test_all_cores_on_one_address_share_its_rate() -> None:
     b, x = Body(), Gm("x", f16, (256 * KIB,))
     ub = b.buffer("UB", f16, 16 * KIB, 0)
@@ -247,13 +255,14 @@ def test_a_product_is_bound_by_the_cube_when_its_operands_come_fast() -> None:
     assert found.ratio("cube", "M") > 0.9
 
 
-def test_rows_cost_a_move_to_nz() -> None:
-    b, x = Body(), Gm("x", f16, (64, 64))
+@pytest.mark.parametrize(("width", "runs"), [(256, 64), (64, 1)])
+def test_rows_cost_a_move_to_nz(width: int, runs: int) -> None:
+    b, x = Body(), Gm("x", f16, (64, width))
     l1 = b.buffer("L1", f16, 64 * 64, 0)
-    b.do("nd2nz", rows(l1, (64, 64), 16), rows(x, (64, 64), 64))
+    b.do("nd2nz", rows(l1, (64, 64), 16), rows(x, (64, 64), width))
     made = program("nz", (x,), Phase((b.function("cube", 1),)))
     found = run(made, replace(DEFAULT, read_latency=0.0, scalar_issue=0.0))
-    assert found.cycles == pytest.approx(64 * DEFAULT.nd2nz_row + 8192 / DEFAULT.l1_miss)
+    assert found.cycles == pytest.approx(runs * DEFAULT.nd2nz_row + 8192 / DEFAULT.l1_miss)
 
 
 def test_rows_that_straddle_lines_cost_more_of_hbm() -> None:

@@ -11,9 +11,9 @@ from terrazzo.errors import KernelError
 from terrazzo.targets.davinci.chips import Chip
 from terrazzo.targets.davinci.constants import DEFAULT
 from terrazzo.targets.davinci.cost import work
-from terrazzo.targets.davinci.program import CoreFn, CoreKind, Instr, Phase, Program
+from terrazzo.targets.davinci.program import CoreFn, CoreKind, Phase, Program
 from terrazzo.targets.davinci.trace import Tracer
-from terrazzo.targets.davinci.traffic import Chunks, chunks, same_for_all
+from terrazzo.targets.davinci.traffic import Chunks, chunks
 
 Number = int | float
 
@@ -36,8 +36,7 @@ class Class:
 class TracedFn:
     fn: CoreFn
     tracer: Tracer
-    hot: frozenset[Instr]  # reads that all cores make together
-    chunks: tuple[tuple[Instr, Chunks], ...]
+    chunks: tuple[Chunks, ...]
 
 
 def trace(
@@ -67,7 +66,7 @@ def _classes(
         tracer = Tracer(fn, tensors, lambda i, shapes: work(i, shapes, DEFAULT, DEFAULT.fix_store))
         envs = [{**scalars, "core": i, "half": i % phase.ratio} for i in range(fn.cores)]
         moved = tuple(chunks(fn, envs, tensors))
-        fns.append(TracedFn(fn, tracer, same_for_all(fn), moved))
+        fns.append(TracedFn(fn, tracer, moved))
         roots[fn.kind] = [tracer.trace(env) for env in envs]
     fns.sort(key=lambda f: f.fn.kind)  # the cube first
     own = (fns[0], *[fns[1]] * phase.ratio) if phase.mixed else (fns[0],)

@@ -44,6 +44,9 @@ class Core(ABC):
         self.depth = 0
         self.stages = low.options.slots  # slots of what is loaded here
         self.shifted: dict[str, Scalar] = {}  # axis -> where this core's part of the block begins
+        self.chunked = (
+            False  # within a part of the block: crossings are waited for around all parts
+        )
         self.alone: Scalar = 1  # 0 on a vector core that only keeps step
 
     # -- walking -------------------------------------------------------------------------------

@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING
 
 from terrazzo.errors import KernelError
 from terrazzo.ir.graph import walk
-from terrazzo.ir.ops import Load, Loc, Loop, Op, Store
+from terrazzo.ir.ops import Load, Loc, Loop, Op, Stmt, Store
 from terrazzo.ir.place import mark
 from terrazzo.ir.types import DType, Value
 from terrazzo.targets.davinci.chips import CROSS_FLAGS
-from terrazzo.targets.davinci.expr import add, make, mul, sub, var
-from terrazzo.targets.davinci.program import CoreKind, CrossSet, CrossWait, Gm, Let, Pipe, View
+from terrazzo.targets.davinci.expr import add, ceil_div, make, mul, sub, var
+from terrazzo.targets.davinci.program import CoreKind, CrossSet, CrossWait, For, Gm, Let, Pipe, View
 from terrazzo.targets.davinci.split import Split
+from terrazzo.targets.davinci.tiles import Range
 
 if TYPE_CHECKING:
     from terrazzo.targets.davinci.core import Core
@@ -62,16 +63,24 @@ class Crossing:
         return f"count_{self.gm.name}"
 
     def begin_write(self, core: Core) -> None:
+        if core.chunked:
+            return
         core.e.body.append(CrossWait(self.free, self.write_pipe, self.loc))
 
     def end_write(self, core: Core) -> None:
+        if core.chunked:
+            return
         core.e.body.append(CrossSet(self.ready, self.write_pipe, self.loc))
         self._count(core)
 
     def begin_read(self, core: Core) -> None:
+        if core.chunked:
+            return
         core.e.body.append(CrossWait(self.ready, "MTE2", self.loc))
 
     def end_read(self, core: Core) -> None:
+        if core.chunked:
+            return
         core.e.body.append(CrossSet(self.free, "MTE2", self.loc))
         self._count(core)
 
@@ -124,9 +133,9 @@ def _caps(low: Lowering, grid: Loop, axes: Sequence[GridAxis]) -> dict[str, int]
     return caps
 
 
-def halve(core: Core, parts: Split, grid: Loop, ratio: int) -> None:
+def halve(core: Core, parts: Split, grid: Loop, ratio: int) -> str | None:
     """Gives a vector core its share of the block: of the axis that all crossing values and all
-    stores have. Without such an axis the second core only keeps step."""
+    stores have, which it returns. Without such an axis the second core only keeps step."""
     shared: set[str] | None = None
     for s in walk(grid.body):
         if isinstance(s, Store) and id(s) not in parts.direct:
@@ -140,11 +149,13 @@ def halve(core: Core, parts: Split, grid: Loop, ratio: int) -> None:
     usable = [a for a in blocked if a in (shared or set()) and a not in reduced]
     half = make("mod", var("core"), ratio)
     if ratio == 1:
-        return
+        return usable[0] if usable else None
     if not usable:
         core.alone = make("eq", half, 0)
-        core.low.notes.append("the second vector core of each group idles: no axis to share")
-        return
+        note = "the second vector core of each group idles: no axis to share"
+        if note not in core.low.notes:
+            core.low.notes.append(note)
+        return None
     axis = usable[0]
     r = core.e.ranges[axis]
     each = make("div", add(r.size, ratio - 1), ratio)
@@ -153,3 +164,40 @@ def halve(core: Core, parts: Split, grid: Loop, ratio: int) -> None:
     if isinstance(r.size, int) and r.size % ratio == 0:
         size, begin = r.size // ratio, mul(half, r.size // ratio)
     core.share(axis, begin, size, -(-r.cap // ratio))
+    return axis
+
+
+def chunked(core: Core, body: Sequence[Stmt], axis: str, chunks: int) -> None:
+    """The vector core's share of the block in `chunks` parts, one after the other. The values that
+    cross are waited for and handed back once, for all parts."""
+    r = core.e.ranges[axis]
+    cap = -(-r.cap // chunks)
+    name = core.e.name("chunk")
+    at = mul(var(name), cap)
+    reads = [c for c in core.crossing.values() if c.reader == core.kind]
+    writes = [c for c in core.crossing.values() if c.reader != core.kind]
+    for c in reads:
+        c.begin_read(core)
+    for c in writes:
+        c.begin_write(core)
+    core.shifted[axis] = add(core.shifted.get(axis, 0), at)
+    size = (
+        cap if isinstance(r.size, int) and r.size % cap == 0 else make("min", cap, sub(r.size, at))
+    )
+    core.e.ranges[axis] = Range(add(r.start, at), size, cap)
+    core.chunked = True
+    with core.e.nested() as part:
+        core.block(body)
+    core.chunked = False
+    core.e.body.append(For(name, 0, ceil_div(r.size, cap), 1, tuple(part), core.e.loc))
+    for c in reads:
+        c.end_read(core)
+    for c in writes:
+        c.end_write(core)
+
+
+def chunkable(parts: Split, grid: Loop) -> bool:
+    """Whether all values that cross are made outside of the grid's inner loops."""
+    inner = {x.result.id for s in grid.body if isinstance(s, Loop) for x in walk(s.body)
+             if isinstance(x, (Op, Load))}  # fmt: skip
+    return not inner & (parts.to_vector.keys() | parts.to_cube.keys())

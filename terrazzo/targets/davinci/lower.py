@@ -25,9 +25,12 @@ from terrazzo.targets.davinci.grid import GridAxis, balanced, block_range, place
 from terrazzo.targets.davinci.order import axis_order
 from terrazzo.targets.davinci.program import CoreFn, CoreKind, For, Gm, Phase, Program
 from terrazzo.targets.davinci.scalars import Scalars
+from terrazzo.targets.davinci.schedule import fits
 from terrazzo.targets.davinci.split import Split, split
 from terrazzo.targets.davinci.tiles import Range
 from terrazzo.targets.davinci.vector_core import VectorCore
+
+CHUNKS = (1, 2, 4, 8, 16)  # parts of a vector core's share of a block: as few as fit UB
 
 
 @dataclass(frozen=True)
@@ -136,10 +139,14 @@ def _phase(low: Lowering, before: tuple[Stmt, ...], grid: Loop) -> Phase:
         kinds.append(("cube", cubes))
     if parts.vector:
         kinds.append(("vector", o.ratio * cubes if mixed else vectors))
-    functions = [
-        _function(low, parts, before, grid, axes, total, kind, cores, crossing)
-        for kind, cores in kinds
-    ]
+    functions = []
+    for kind, cores in kinds:
+        parted = kind == "vector" and mixed and cross.chunkable(parts, grid)
+        tries = [
+            _function(low, parts, before, grid, axes, total, kind, cores, crossing, chunks)
+            for chunks in (CHUNKS if parted else (1,))
+        ]
+        functions.append(next((f for f in tries if fits(f, low.chip)), tries[0]))
     return Phase(tuple(functions), o.ratio)
 
 
@@ -153,6 +160,7 @@ def _function(
     kind: CoreKind,
     cores: int,
     crossing: Mapping[int, cross.Crossing],
+    chunks: int,
 ) -> CoreFn:
     ratio = low.options.ratio if crossing else 1
     group = var("core") if kind == "cube" or not crossing else make("div", var("core"), ratio)
@@ -171,9 +179,13 @@ def _function(
                 core.numbers.set(v.var, add(a.lo, number))
             else:
                 core.set_range(v.name, block_range(a, number))
+        axis = None
         if kind == "vector" and crossing:
-            cross.halve(core, parts, grid, ratio)
-        core.block(grid.body)
+            axis = cross.halve(core, parts, grid, ratio)
+        if axis is not None and chunks > 1:
+            cross.chunked(core, grid.body, axis, chunks)
+        else:
+            core.block(grid.body)
     loop = For("block", group, total, groups, tuple(body), grid.loc)
     whole = (*core.prologue, *core.e.body, *core.credits(), loop, *core.drains())
     return CoreFn(kind, whole, tuple(core.e.buffers), cores)

@@ -3,6 +3,9 @@
 Buffers that pipes hand over lie apart for the whole function. What only one pipe uses lives from
 its first use in its home to its last, and shares bytes with what lives at other times; the result
 of an elementwise instruction takes the place of an operand that dies there.
+
+Where there is room, the two sources of an instruction lie half the bank groups apart: UB's 16
+groups of 32-byte blocks serve one access a cycle each, and a repeat touches 8 of them.
 """
 
 from __future__ import annotations
@@ -12,9 +15,11 @@ from dataclasses import dataclass
 
 from terrazzo.ir import lifetimes
 from terrazzo.targets.davinci.accesses import Uses
-from terrazzo.targets.davinci.chips import ALIGNMENT, CAPACITY
+from terrazzo.targets.davinci.chips import ALIGNMENT, BLOCK, CAPACITY
 from terrazzo.targets.davinci.program import Buffer, CoreFn, For, If, Space, Stmt, View
 from terrazzo.targets.davinci.takeover import elementwise, same_place
+
+GROUPS = 16 * BLOCK  # bytes after which UB's bank groups begin anew
 
 
 @dataclass(frozen=True)
@@ -38,10 +43,11 @@ class Placed:
 
 def place(
     fn: CoreFn, found: Iterable[Uses], slots: Mapping[Buffer, int], lasting: set[Buffer],
-    shared: Set[Space],
+    shared: Set[Space], apart: bool,
 ) -> list[Placed]:  # fmt: skip
     """Every memory that `fn` uses. `lasting`: buffers that live all the time. `shared`: memories
-    whose buffers take turns with the same slots."""
+    whose buffers take turns with the same slots. `apart`: see the top, costs up to 512 bytes a
+    buffer."""
     spans = numbered(fn.body)
     end = max((last for _, last in spans.values()), default=0)
     by_space: dict[Space, list[Uses]] = {}
@@ -50,7 +56,7 @@ def place(
     return [
         _turns(space, us, slots)
         if space in shared
-        else _memory(space, us, slots, lasting, spans, end)
+        else _memory(space, us, slots, lasting, spans, end, apart and space == "UB")
         for space, us in by_space.items()
     ]
 
@@ -67,9 +73,9 @@ def _turns(space: Space, us: list[Uses], slots: Mapping[Buffer, int]) -> Placed:
 
 def _memory(
     space: Space, us: list[Uses], slots: Mapping[Buffer, int], lasting: set[Buffer],
-    spans: Mapping[int, tuple[int, int]], end: int,
+    spans: Mapping[int, tuple[int, int]], end: int, apart: bool,
 ) -> Placed:  # fmt: skip
-    unit = ALIGNMENT[space]
+    unit = GROUPS if apart else ALIGNMENT[space]
     each = {u.buffer: -(-max(u.buffer.bytes, 1) // unit) * unit for u in us}
     lives: dict[Buffer, tuple[int, int]] = {}
     for u in us:
@@ -79,21 +85,45 @@ def _memory(
         )
     names = {u.buffer: str(n) for n, u in enumerate(us)}
     taken: set[Buffer] = set()
+    places: dict[Buffer, Buffer] = {}  # -> the first one of those in the same place
     wanted: list[lifetimes.Buffer] = []
+    spare = GROUPS // 2 if apart else 0
     for u in us:
         b = u.buffer
         old = None if b in lasting else _replaced(u, lives, slots, taken, lasting)
         if old is not None:
             taken.add(old)
-        wanted.append(lifetimes.Buffer(
-            names[b], each[b] * slots[b], *lives[b], names[old] if old is not None else None
-        ))  # fmt: skip
+        places[b] = b if old is None else places[old]
+        over = names[old] if old is not None else None
+        wanted.append(lifetimes.Buffer(names[b], each[b] * slots[b] + spare, *lives[b], over))
     plan = lifetimes.plan(wanted, unit)
+    sides = _sides(us, places) if apart else {}
     addresses = {
-        b: tuple(plan.offsets[name] + n * each[b] for n in range(slots[b]))
+        b: tuple(
+            plan.offsets[name] + spare * sides.get(places[b], 0) + n * each[b]
+            for n in range(slots[b])
+        )
         for b, name in names.items()
     }
     return Placed(space, addresses, plan.size, plan.unshared, plan.bound, len(plan.in_place))
+
+
+def _sides(us: list[Uses], places: Mapping[Buffer, Buffer]) -> dict[Buffer, int]:
+    """0 or 1 for every place, so that few instructions have two sources on one side."""
+    meet: dict[Buffer, list[Buffer]] = {}
+    for s in {id(x.instr): x.instr for u in us for x in u.uses}.values():
+        sources = [places[v.memory] for v in s.ins
+                   if isinstance(v, View) and isinstance(v.memory, Buffer)
+                   and v.memory in places]  # fmt: skip
+        for a, b in zip(sources, sources[1:], strict=False):
+            if a is not b:
+                meet.setdefault(a, []).append(b)
+                meet.setdefault(b, []).append(a)
+    sides: dict[Buffer, int] = {}
+    for a in meet:
+        taken = [sides[b] for b in meet[a] if b in sides]
+        sides[a] = int(taken.count(0) > taken.count(1))
+    return sides
 
 
 def _replaced(

@@ -56,6 +56,15 @@ def scheduled(program: Program, chip: Chip) -> tuple[Program, dict[tuple[int, st
     return made, memories
 
 
+def fits(fn: CoreFn, chip: Chip) -> bool:
+    """Whether a function at the buffer level fits its core's memories."""
+    try:
+        _Function(fn, chip, []).scheduled()
+    except CapacityError:
+        return False
+    return True
+
+
 class _Function:
     def __init__(self, fn: CoreFn, chip: Chip, notes: list[str]) -> None:
         self.chip, self.notes = chip, notes
@@ -124,8 +133,11 @@ class _Function:
 
     def _placed(self) -> list[Placed]:
         while True:
-            placed = place(self.fn, self.found, self.slots, self.lasting, self.shared)
-            over = [m for m in placed if m.size > self.chip.capacity[m.space]]
+            for apart in (True, False):
+                placed = self._place(apart)
+                over = [m for m in placed if m.size > self.chip.capacity[m.space]]
+                if all(m.space != "UB" for m in over):
+                    break
             if not over:
                 return placed
             if any(m.space == "L0C" for m in over) and self._share_sums():
@@ -146,6 +158,9 @@ class _Function:
                 else max(spare, key=lambda u: u.buffer.bytes)
             )
             self._give_up(u, f"{u.buffer.space} is full")
+
+    def _place(self, apart: bool) -> list[Placed]:
+        return place(self.fn, self.found, self.slots, self.lasting, self.shared, apart)
 
     def _share_sums(self) -> bool:
         """Lets all sums of the function take turns with L0C, if no two are there at a time."""

@@ -15,7 +15,9 @@ from typing import Protocol
 
 _STRETCHES = 3
 _TOGETHER = 1.15  # ends that lie so close count as one
+_LEAST = 0.1  # of what is left: a stretch is not shorter
 _CLOSE = 2e-3  # of a cap
+_SLOWEST = 7.0  # the log of the largest slowing down
 
 
 @dataclass(frozen=True)
@@ -55,10 +57,10 @@ def _load(
     # Cores without a block end at once; no speed would keep the caps in so short a stretch.
     ends = [end for end, bytes_ in found if any(map(any, bytes_))] or [end for end, _ in found]
     begin = bounds[-1] if bounds else 0.0
-    near = begin + _TOGETHER * (min((e for e in ends if e > begin), default=begin) - begin)
     end = max(ends)
     if len(factors) < _STRETCHES:
-        end = max(e for e in ends if e <= near)
+        first = min(e for e in ends if e - begin >= _LEAST * (end - begin))
+        end = max(e for e in ends if e - begin <= _TOGETHER * (first - begin))
     if end < max(ends):
         cut = Speeds((*factors, x), (*bounds, end))
         found = [c.run(cut) if f[0] > end else f for c, f in zip(classes, found, strict=True)]
@@ -79,13 +81,15 @@ def _largest(load: Callable[[float], tuple[float, float, bool]]) -> tuple[float,
     low, f_low = 0.0, log(use)
     high, f_high = 0.0, f_low
     best = (1.0, end, final)
-    while f_high > 0:
+    while f_high > 0 and high < _SLOWEST:
         low, f_low, high = high, f_high, high + f_high * 1.1
         factor = exp(-high)
         use, end, final = load(factor)
         f_high, best = log(use), (factor, end, final)
         if abs(f_high) <= _CLOSE:
             return best
+    if f_high > 0:  # hardly any of the time is transfers
+        return best
     for _ in range(12):
         middle = low + (high - low) * f_low / (f_low - f_high)
         middle = min(max(middle, low + 0.1 * (high - low)), high - 0.1 * (high - low))

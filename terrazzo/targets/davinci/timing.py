@@ -19,7 +19,7 @@ from terrazzo.targets.davinci.sums import Sums
 from terrazzo.targets.davinci.throttle import Speeds, settle
 from terrazzo.targets.davinci.timeline import Timeline
 from terrazzo.targets.davinci.trace import PIPES, TAKE
-from terrazzo.targets.davinci.traffic import L2
+from terrazzo.targets.davinci.traffic import L2, Chunks, together
 
 
 def simulate(
@@ -67,15 +67,21 @@ class PhaseTimer:
         counts = [[f.tracer.counts(r) for f, r in zip(c.fns, c.roots, strict=True)]
                   for c in classes]  # fmt: skip
         fns = dict.fromkeys(f for c in classes for f in c.fns)
-        self.works = {f: self._works(f, self._active(f, classes, counts)) for f in fns}
+        bytes_ = {f: [w.gm_bytes for w in self._works(f, 1, frozenset(), inf)] for f in fns}
         total: dict[Instr, float] = {}
         for c, of_cores in zip(classes, counts, strict=True):
             for f, count in zip(c.fns, of_cores, strict=True):
                 for number, n in count.items():
                     instr = f.tracer.instrs[number][0]
-                    moved = n * self.works[f][number].gm_bytes * c.size
-                    total[instr] = total.get(instr, 0.0) + moved
-        moves = [(c, total[i]) for f in fns for i, c in f.chunks if i in total]
+                    total[instr] = total.get(instr, 0.0) + n * bytes_[f][number] * c.size
+        self.works: dict[TracedFn, list[Work]] = {}
+        moves: list[tuple[Chunks, float]] = []
+        for f in fns:
+            own = [(c, total[c.instr]) for c in f.chunks if c.instr in total]
+            streams, cores = together(own)
+            hot = k.hot_tb_s * 1e6 / chip.mhz / cores
+            self.works[f] = self._works(f, self._active(f, classes, counts), streams, hot)
+            moves += own
         self.shares = l2.phase(moves, final)
         self.classes = [_Timed(self, c, n) for c, n in zip(classes, counts, strict=True)]
         self._costs: dict[tuple[TracedFn, tuple[float, ...]], Costs] = {}
@@ -90,12 +96,11 @@ class PhaseTimer:
             if g is f and count
         )
 
-    def _works(self, f: TracedFn, active: int) -> list[Work]:
-        k, chip = self.k, self.chip
-        fix_store = min(k.fix_store, k.fix_rate * chip.cube_cores / max(active, 1))
-        hot = k.hot_tb_s * 1e6 / chip.mhz / max(active, 1)
+    def _works(self, f: TracedFn, active: int, streams: frozenset[Instr], hot: float) -> list[Work]:
+        """`active`: cores at work. `hot`: a core's rate of `streams`."""
+        fix_store = self.k.fix_rate * self.chip.cube_cores / max(active, 1)
         return [
-            work(i, shapes, k, fix_store, hot if i in f.hot else inf)
+            work(i, shapes, self.k, min(self.k.fix_store, fix_store), hot if i in streams else inf)
             for i, shapes in f.tracer.instrs
         ]
 

@@ -9,7 +9,7 @@ touches is larger.
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +18,7 @@ import numpy as np
 
 from terrazzo.targets.davinci import terms
 from terrazzo.targets.davinci.expr import Scalar, compiled_all, names
-from terrazzo.targets.davinci.program import CoreFn, For, Gm, If, Instr, Let, Stmt, View, walk
+from terrazzo.targets.davinci.program import CoreFn, For, Gm, If, Instr, Stmt, View, walk
 from terrazzo.targets.davinci.steps import settled
 
 Env = Mapping[str, Any]
@@ -34,17 +34,19 @@ class Shares:
 
 @dataclass(eq=False)
 class Chunks:
-    """What one instruction transfers on all cores: `at`, first bytes; `round`, trips' numbers."""
+    """What one instruction transfers: the first bytes of each core's chunks, in its order."""
 
+    instr: Instr
     gm: Gm
     write: bool
-    at: np.ndarray
-    round: np.ndarray
+    of_cores: tuple[np.ndarray, ...]
+
+    @property
+    def count(self) -> int:
+        return sum(map(len, self.of_cores))
 
 
-def chunks(
-    fn: CoreFn, envs: Sequence[Env], tensors: Mapping[str, np.ndarray]
-) -> Iterator[tuple[Instr, Chunks]]:
+def chunks(fn: CoreFn, envs: Sequence[Env], tensors: Mapping[str, np.ndarray]) -> Iterator[Chunks]:
     """The chunks of every transfer with global memory. `envs`: of each core, its own variables and
     the scalar parameters."""
     values = settled(fn.body)
@@ -58,13 +60,9 @@ def chunks(
             if view is not None and isinstance(s, Instr):
                 assert isinstance(view.memory, Gm)
                 offset = terms.substitute(terms.bytes_of(view.offset, view.dtype.bits), values)
-                parts = [_places(top, offset, loops, values, env, tensors) for env in envs]
-                where = [at for at in parts if len(at)]
-                if where:
-                    yield s, Chunks(
-                        view.memory, view is s.out, np.concatenate(where),
-                        np.concatenate([np.arange(len(at)) for at in where]),
-                    )  # fmt: skip
+                where = tuple(_places(top, offset, loops, values, env, tensors) for env in envs)
+                if any(map(len, where)):
+                    yield Chunks(s, view.memory, view is s.out, where)
 
 
 def _transferred(s: Stmt) -> View | None:
@@ -133,13 +131,11 @@ class L2:
         """(bytes that miss by tensor, whether more is touched than L2 holds)."""
         for c, _ in moved:
             self.gms.setdefault(c.gm, len(self.gms))
-        tensor = np.concatenate([np.full(len(c.at), self.gms[c.gm]) for c, _ in moved])
-        name = np.concatenate([c.at for c, _ in moved]) + (tensor << 44)
-        size = np.concatenate([
-            np.full(len(c.at), min(total / len(c.at), bytes_of(c.gm))) for c, total in moved
-        ])  # fmt: skip
-        write = np.concatenate([np.full(len(c.at), c.write) for c, _ in moved])
-        when = np.concatenate([c.round for c, _ in moved])
+        parts = [(c, at, total / c.count) for c, total in moved for at in c.of_cores if len(at)]
+        name = np.concatenate([at + (self.gms[c.gm] << 44) for c, at, _ in parts])
+        size = np.concatenate([np.full(len(at), min(n, bytes_of(c.gm))) for c, at, n in parts])
+        write = np.concatenate([np.full(len(at), c.write) for c, at, _ in parts])
+        when = np.concatenate([np.arange(len(at)) for _, at, _ in parts])
         # One touch of a chunk in a round, in the order of rounds.
         order = np.lexsort((write, name, when))
         same = (name[order][1:] == name[order][:-1]) & (when[order][1:] == when[order][:-1])
@@ -179,28 +175,22 @@ def bytes_of(gm: Gm) -> int:
     return -(-n // 8)
 
 
-def same_for_all(fn: CoreFn) -> frozenset[Instr]:
-    """Reads of tensors whose address hangs on loops that every core runs alike: all cores ask for
-    the same bytes at about the same time."""
-    own = {"core", "half"}
-
-    def hangs(*es: Scalar) -> bool:
-        return any(names(e) & own for e in es)
-
-    changed = True
-    while changed:
-        before = len(own)
-        for s in walk(fn.body):
-            if isinstance(s, For) and hangs(s.lo, s.hi, s.step):
-                own.add(s.var)
-            elif isinstance(s, Let) and hangs(s.value):
-                own.add(s.name)
-        changed = len(own) > before
-    return frozenset(
-        s
-        for s in walk(fn.body)
-        if isinstance(s, Instr)
-        and (view := _transferred(s)) is not None
-        and view is not s.out
-        and not hangs(view.offset)
+def together(moved: Sequence[tuple[Chunks, float]]) -> tuple[frozenset[Instr], float]:
+    """The reads that nine tenths of a function's bytes from tensors come by, and how many cores
+    (the mean) get all of these from the same addresses at the same time. `moved`: as for `L2`."""
+    reads = [(c, n) for c, n in moved if not c.write and not c.gm.workspace]
+    reads.sort(key=lambda r: -r[1])
+    wanted = 0.9 * sum(n for _, n in reads)
+    streams: list[Chunks] = []
+    for c, n in reads:
+        if wanted > 0:
+            streams.append(c)
+            wanted -= n
+    if not streams:
+        return frozenset(), 1.0
+    seen = [tuple(at.tobytes() for at in core)
+            for core in zip(*(c.of_cores for c in streams), strict=True)]  # fmt: skip
+    groups = Counter(s for s in seen if any(s))
+    return frozenset(c.instr for c in streams), (
+        sum(n * n for n in groups.values()) / sum(groups.values())
     )
