@@ -62,6 +62,7 @@ CASES = [
     Case("linear", "m=50,n=300,k=200", "A=bf16,W=bf16,R=bf16", "bias", spaces=MIXED),
     Case("matmul_i8", "m=50,n=300,k=200", "S=i32", spaces=PRODUCT),
     Case("matmul_i8", "m=50,n=300,k=200", "S=f32", "scale", spaces=MIXED),
+    Case("matmul_int4", "m=40,n=70,groups=3,half=64", "R=f16", roundings=4, spaces=MIXED),
     Case("matmul_bias_gelu", "m=150,n=200,k=100", "T=f16,R=f16", roundings=4, spaces=MIXED),
     Case("flash_attention", "heads=4,kvheads=2,s=70,t=330,d=32", "Q=f16,R=f16", roundings=16,
          spaces=MIXED),

@@ -132,6 +132,14 @@ def test_what_is_allowed() -> None:
     assert kernel_compile.compared(whole + np.array([0, 1, 0]), whole)["wrong"] == 1
 
 
+@needs_wheel
+def test_a_plan_that_cannot_be_read_back(run: Run) -> None:
+    """One element in all: the passes make scalar code of it."""
+    code, out, err = run("add_custom", "--target", "ascend910b2", "--shape", "n=1")
+    assert (code, out) == (2, "")
+    assert "made of add_custom cannot be read back: scalar code that reads a tile" in err
+
+
 @pytest.mark.parametrize(
     ("options", "text"),
     [

@@ -10,6 +10,7 @@ from terrazzo.ir.ops import Loc
 from terrazzo.ir.place import mark
 from terrazzo.targets.ascend.diagnostics import Diagnostic, failure, places, read
 from terrazzo.targets.ascend.linkcheck import Finding, Linked, check
+from terrazzo.targets.ascend.mlir_text import MlirError
 from terrazzo.targets.ascend.planned import read_planned
 from terrazzo.targets.ascend.print_hivm import Module, entry_name, print_phase
 from terrazzo.targets.ascend.tools import HandOver, Toolchain, find, hand_over, run_passes
@@ -97,14 +98,20 @@ def _phase(program: Program, number: int, target: str, tools: Toolchain) -> Comp
     error = failure(program, number, diagnostics, passed.messages, passed.code)
     if error is not None:
         raise error
-    linked = check(passed.lowered, tools)
+    try:
+        linked = check(passed.lowered, tools)
+        planned = read_planned(program, number, module, passed.planned)
+    except MlirError as e:
+        raise KernelError(
+            f"what the AscendNPU-IR compiler made of {program.name} cannot be read back: {e}",
+            "other extents may help; please report it with the kernel and these",
+        ) from e
     known = places(phase)
     for f in linked.findings:
         loc = known.get((f.place.file, f.place.line, f.place.col)) if f.place else None
         if f.kind != "scalar":
             raise _unlinked(program, f, loc)
         diagnostics.append(Diagnostic("warning", f"{program.name} {_WHAT[f.kind]}", loc))
-    planned = read_planned(program, number, module, passed.planned)
     mixed = phase.mixed
     return CompiledPhase(
         name=entry_name(program, number),
