@@ -11,7 +11,7 @@ from terrazzo.ir.graph import operands, walk
 from terrazzo.ir.ops import Carry, Load, Loop, Op, Stmt, Store
 from terrazzo.ir.pages import paged
 from terrazzo.ir.place import mark
-from terrazzo.ir.types import DType, Value
+from terrazzo.ir.types import DType, Value, f16, f32
 from terrazzo.targets.davinci.core import Core
 from terrazzo.targets.davinci.expr import Scalar, add, make, mul, var
 from terrazzo.targets.davinci.pages import to_ub
@@ -33,6 +33,7 @@ class VectorCore(Core):
             for v in values:
                 self.uses[v.id] = self.uses.get(v.id, 0) + 1
         self.born: dict[int, int] = {}  # value id -> depth of the loop it was made in
+        self.carried: dict[int, Tile] = {}  # carried variable's id -> its tile
         self.targets: dict[int, Tile] = {}  # value id -> the carried tile it may be made in
 
     def relevant(self, s: Loop) -> bool:
@@ -73,7 +74,7 @@ class VectorCore(Core):
             return Constant(s.attr("value"), s.result.dtype)  # type: ignore[arg-type]
         if s.op == "index":
             return Affine(str(s.attr("axis")), 0)
-        out = self.targets.get(s.result.id)
+        out = self.targets.get(s.result.id) or self._over_carried(s)
         later = self.group_slots[0].get(s.result.id, 1) > 1  # groups that run behind read it
         if out is None and later:
             out = self._slotted("t", s.result)
@@ -88,6 +89,20 @@ class VectorCore(Core):
             self.copy(made, out, s.result)
             return out
         return made
+
+    def _over_carried(self, s: Op) -> Tile | None:
+        """The tile of a carried value that `s` reads for the last time before it is set anew: its
+        memory may hold the result until then."""
+        if s.op not in ("add", "sub", "mul", "max", "min"):
+            return None
+        for v in s.args:
+            tile = self.carried.get(v.id)
+            if tile is None or self.uses.get(v.id) != 1 or self.uses.get(s.result.id) != 1:
+                continue
+            same = set(v.axes) == set(s.result.axes) and v.dtype == s.result.dtype
+            if same and v.dtype in (f16, f32) and self.depth == self.born[v.id] + 1:
+                return tile
+        return None
 
     def _merge_factors(self, s: Op) -> None:
         """exp2(x · c), just emitted as exp(ln 2 · (x · c)): one multiplication, or none where it is
@@ -153,7 +168,7 @@ class VectorCore(Core):
             return
         tile = self.e.tile("carried", self.dtype(c.var), c.var.axes)
         self.copy(self.get(c.init), tile, c.init)
-        self.kept[c.var.id] = tile
+        self.kept[c.var.id] = self.carried[c.var.id] = tile
         self.born[c.var.id] = self.depth
         if self._made_last(s, c):
             self.targets[c.next.id] = tile
