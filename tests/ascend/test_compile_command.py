@@ -48,7 +48,7 @@ def test_tables(run: Run) -> None:
     assert all(
         0 < int(p[3].replace(",", "")) <= int(p[-1].replace(",", "")) for p in planned.values()
     )
-    assert "links: nd2nz_half, " in out and "workspace0 in device memory: 2.2 MiB" in out
+    assert "links: nd2nz_half, " in out and "workspace0 in device memory: 3.0 MiB" in out
 
 
 @needs_wheel

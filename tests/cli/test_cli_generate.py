@@ -129,7 +129,8 @@ def test_ctrl_c_while_it_starts(
     with _started(cold, "generate", model_path, PROMPT, "--max-tokens", "4000") as running:
         time.sleep(after_s)
         code, err = _interrupt(running)
-    # Before our first line runs, the interpreter's own handling applies.
-    assert code == 130 or (after_s < 0.5 and code in (1, -signal.SIGINT))
+    # Before our first line runs (on a busy machine that takes a while), the interpreter's own
+    # handling applies.
+    assert code == 130 or (after_s <= 0.5 and code in (1, -signal.SIGINT))
     assert code != 130 or err == b""
     assert not [p for p in tmp_path.rglob("*") if p.is_file() and p.suffix not in (".o", ".bin")]

@@ -46,7 +46,7 @@ class Options:
     cores: int | None = None
     vector_cores: int | None = None
     ratio: int = 2
-    ahead: int = 2
+    ahead: int = 3
     slots: int = 2
     bypass: frozenset[str] = frozenset()
 
