@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from lowered_launch import Launch, launched
+from davinci_launch import Launch, launch_of
 
 import terrazzo.lang as tz
 from terrazzo.ir.types import DTYPES
@@ -45,7 +45,7 @@ def attention_launch(
         "position": np.array([before for before, _ in lengths], np.int32), "BQ": bq,
         "NARROW": 1,
     }  # fmt: skip
-    return launched(attention.attention, args, Options(cores=2, ahead=ahead))
+    return launch_of(attention.attention, args, Options(cores=2, ahead=ahead))
 
 
 @tz.kernel
@@ -73,4 +73,4 @@ def sums_launch(lengths: list[int], width: int, begin: int = 0) -> Launch:
         "length": np.array(lengths, np.int32), "BEGIN": begin,
         "out": np.zeros((len(lengths), width), np.float32),
     }  # fmt: skip
-    return launched(page_sums, args, Options(vector_cores=2))
+    return launch_of(page_sums, args, Options(vector_cores=2))

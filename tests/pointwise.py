@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from lowered_launch import Launch, launched
+from davinci_launch import Launch, launch_of
 
 import terrazzo.lang as tz
 from terrazzo.ir.types import DTYPES
@@ -50,7 +50,7 @@ def launch(
         "row": values(dtype, (columns,), 3),
         "out": np.zeros((rows, columns), DTYPES[result or dtype].numpy),
     }  # fmt: skip
-    return launched(kernel, args, Options(vector_cores=2))
+    return launch_of(kernel, args, Options(vector_cores=2))
 
 
 ANY = {
@@ -129,4 +129,4 @@ def reduction(name: str, rows: int = 13, columns: int = 75) -> Launch:
 
     out = np.zeros(rows, R.numpy)
     args = {"x": values(dtype, (rows, columns), 4), "out": out}
-    return launched(reduced, args, Options(vector_cores=2))
+    return launch_of(reduced, args, Options(vector_cores=2))

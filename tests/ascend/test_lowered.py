@@ -4,7 +4,7 @@ a loop of the scalar unit, and the plan computes the right numbers. Needs the `a
 from __future__ import annotations
 
 import pytest
-from lowered_launch import Launch, library
+from davinci_launch import TINY, Launch, launched
 from paged import attention_launch, sums_launch
 from pointwise import ANY, FLOATS, INTEGERS, NARROW, REDUCED, launch, reduction
 
@@ -12,7 +12,6 @@ from terrazzo.errors import OptionError
 from terrazzo.targets.ascend import tools
 from terrazzo.targets.ascend.compile import compile
 from terrazzo.targets.davinci.chips import chip
-from terrazzo.targets.davinci.lower import Options
 
 try:
     tools.find()
@@ -23,7 +22,7 @@ except OptionError:
 def through(made: Launch, roundings: float = 2) -> None:
     compiled = compile(made.program, chip("910b2"))
     assert compiled.missing == () and compiled.warnings == []
-    made.check(compiled.planned, roundings)
+    made.interpreted(compiled.planned, roundings)
 
 
 @pytest.mark.parametrize("dtype", ["u8", "i8", "i32", "f16", "f32", "bf16"])
@@ -54,13 +53,10 @@ def test_reductions(name: str) -> None:
     through(reduction(name))
 
 
-TINY = Options(cores=2, vector_cores=3)
-
-
 @pytest.mark.parametrize("shape", ["m=20,groups=3,half=64,n=300", "m=1,groups=1,half=16,n=17",
                                    "m=130,groups=2,half=48,n=129"])  # fmt: skip
 def test_products_with_four_bit_weights(shape: str) -> None:
-    through(library("matmul_int4", shape, "R=f16", options=TINY))
+    through(launched("matmul_int4", shape, "R=f16", options=TINY))
 
 
 @pytest.mark.parametrize(
@@ -93,5 +89,5 @@ def test_pages_to_the_vector_core() -> None:
         ("decode_attention", "ctx=300", "Q=f16,R=f16"),
     ],
 )
-def test_kernels_of_the_library(name: str, shape: str, types: str) -> None:
-    through(library(name, shape, types, options=TINY), roundings=32)
+def test_kernels_of_the_launched(name: str, shape: str, types: str) -> None:
+    through(launched(name, shape, types, options=TINY), roundings=32)

@@ -14,30 +14,30 @@ from terrazzo.targets.davinci.program import For, Instr, Program, walk
 @pytest.mark.parametrize("dtype", ["u8", "i8", "i32", "f16", "f32", "bf16"])
 @pytest.mark.parametrize("name", ANY)
 def test_any_type(name: str, dtype: str) -> None:
-    launch(ANY[name], dtype).check()
+    launch(ANY[name], dtype).holds()
 
 
 @pytest.mark.parametrize("dtype", ["u8", "i8", "i32", "u32"])
 @pytest.mark.parametrize("name", INTEGERS)
 def test_bits(name: str, dtype: str) -> None:
-    launch(INTEGERS[name], dtype).check()
+    launch(INTEGERS[name], dtype).holds()
 
 
 @pytest.mark.parametrize("dtype", ["f16", "f32", "bf16"])
 @pytest.mark.parametrize("name", FLOATS)
 def test_floats(name: str, dtype: str) -> None:
     """f16 arithmetic rounds every step, as the reference's does; tanh, erf and exp2 cost more."""
-    launch(FLOATS[name], dtype).check(roundings=64 if name in ("sigmoids", "exponentials") else 4)
+    launch(FLOATS[name], dtype).holds(roundings=64 if name in ("sigmoids", "exponentials") else 4)
 
 
 @pytest.mark.parametrize(("source", "result"), NARROW)
 def test_casts(source: str, result: str) -> None:
-    launch(NARROW[source, result], source, result).check()
+    launch(NARROW[source, result], source, result).holds()
 
 
 @pytest.mark.parametrize("name", REDUCED)
 def test_reductions(name: str) -> None:
-    reduction(name).check()
+    reduction(name).holds()
 
 
 def in_loops(program: Program) -> list[Instr]:

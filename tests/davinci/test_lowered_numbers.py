@@ -4,26 +4,17 @@ all element types."""
 
 from __future__ import annotations
 
-import core_interpret
-import numpy as np
 import pytest
-from davinci_launch import CHIP, TINY, launched
+from davinci_launch import TINY, launched
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from terrazzo.targets.davinci.execute import run
 from terrazzo.targets.davinci.lower import Options
-from terrazzo.targets.davinci.schedule import schedule
 
 
 def compare(name: str, shape: str, types: str = "", given: str = "", consts: str = "",
             options: Options = TINY, roundings: float = 2) -> None:  # fmt: skip
-    launch = launched(name, shape, types, given, consts, options)
-    for program in (launch.program, schedule(launch.program, CHIP)):
-        launch.compare(run(program, CHIP, launch.tensors, launch.scalars), roundings)
-    with np.errstate(all="ignore"):
-        core_interpret.run(launch.program, launch.tensors, launch.scalars)
-    launch.compare(launch.tensors, roundings)
+    launched(name, shape, types, given, consts, options).holds(roundings)
 
 
 @pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])

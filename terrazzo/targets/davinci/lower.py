@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 from terrazzo.errors import KernelError
 from terrazzo.ir.graph import Graph
@@ -30,7 +31,12 @@ from terrazzo.targets.davinci.split import Split, split
 from terrazzo.targets.davinci.tiles import Range
 from terrazzo.targets.davinci.vector_core import VectorCore
 
-CHUNKS = (1, 2, 4, 8, 16)  # parts of a vector core's share of a block: as few as fit UB
+CHUNKS = (
+    2,
+    4,
+    8,
+    16,
+)  # parts of a vector core's share of a block: as few as fit UB, if the whole does not
 
 
 @dataclass(frozen=True)
@@ -141,12 +147,12 @@ def _phase(low: Lowering, before: tuple[Stmt, ...], grid: Loop) -> Phase:
         kinds.append(("vector", o.ratio * cubes if mixed else vectors))
     functions = []
     for kind, cores in kinds:
+        make = partial(_function, low, parts, before, grid, axes, total, kind, cores, crossing)
+        made = make(1)
         parted = kind == "vector" and mixed and cross.chunkable(parts, grid)
-        tries = [
-            _function(low, parts, before, grid, axes, total, kind, cores, crossing, chunks)
-            for chunks in (CHUNKS if parted else (1,))
-        ]
-        functions.append(next((f for f in tries if fits(f, low.chip)), tries[0]))
+        if parted and not fits(made, low.chip):
+            made = next((f for f in map(make, CHUNKS) if fits(f, low.chip)), made)
+        functions.append(made)
     return Phase(tuple(functions), o.ratio)
 
 

@@ -12,8 +12,8 @@ where tails, index tensors and loop variables come in. Sizes, strides and offset
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from terrazzo.ir.ops import Loc
@@ -238,3 +238,16 @@ def views(s: Instr) -> Iterator[View]:
     """Output first, then the inputs that are views."""
     yield s.out
     yield from (v for v in s.ins if isinstance(v, View))
+
+
+def with_views(body: tuple[Stmt, ...], change: Callable[[View], View]) -> tuple[Stmt, ...]:
+    """`body` with every operand that is a view changed."""
+    out: list[Stmt] = []
+    for s in body:
+        if isinstance(s, (For, If)):
+            s = replace(s, body=with_views(s.body, change))
+        elif isinstance(s, Instr):
+            ins = tuple(change(x) if isinstance(x, View) else x for x in s.ins)
+            s = replace(s, out=change(s.out), ins=ins)
+        out.append(s)
+    return tuple(out)

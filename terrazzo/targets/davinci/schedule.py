@@ -15,21 +15,9 @@ from terrazzo.ir.place import mark
 from terrazzo.targets.davinci.accesses import Uses, uses
 from terrazzo.targets.davinci.chips import ALIGNMENT, CAPACITY, EVENTS, Chip
 from terrazzo.targets.davinci.expand import expand
-from terrazzo.targets.davinci.expr import Scalar
 from terrazzo.targets.davinci.placement import Placed, numbered, place
-from terrazzo.targets.davinci.program import (
-    Buffer,
-    CoreFn,
-    For,
-    If,
-    Instr,
-    Operand,
-    Program,
-    Space,
-    Stmt,
-    View,
-)
-from terrazzo.targets.davinci.queues import Inserted, Queue, connect, events_needed, fence, queue
+from terrazzo.targets.davinci.program import Buffer, CoreFn, For, Program, Space, View, with_views
+from terrazzo.targets.davinci.queues import Queue, connect, events_needed, fence, queue
 from terrazzo.targets.davinci.takeover import taken_over
 
 SHOWN = 6  # tiles that a capacity error names
@@ -90,11 +78,14 @@ class _Function:
             self.notes.append(f"all pipes wait for each other around `{u.buffer.tile}`")
         addresses = {b: a for memory in placed for b, a in memory.addresses.items()}
         made = {b: replace(b, slots=self.slots[b], addresses=a) for b, a in addresses.items()}
-        body = _rewritten(self._body(add_to), made, turns)
-        return replace(self.fn, body=body, buffers=tuple(made.values())), placed
 
-    def _body(self, add_to: Inserted) -> tuple[Stmt, ...]:
-        return add_to.rebuilt(self.fn.body)
+        def view(x: View) -> View:
+            if not isinstance(x.memory, Buffer):
+                return x
+            return replace(x, memory=made[x.memory], slot=turns.get(x.memory, x.slot))
+
+        body = with_views(add_to.rebuilt(self.fn.body), view)
+        return replace(self.fn, body=body, buffers=tuple(made.values())), placed
 
     def _queue(self, u: Uses) -> Queue:
         shared = u.buffer.space if u.buffer.space in self.shared else ""
@@ -211,26 +202,3 @@ def _line(b: Buffer, slots: int) -> str:
     times = f" x {slots} slots" if slots > 1 else ""
     place = f"  line {b.loc.line}: {b.loc.text.strip()}" if b.loc else ""
     return f"{b.bytes:>10,} B{times}  `{b.tile or b.name}` {b.dtype} x {b.elements:,}{place}"
-
-
-def _rewritten(
-    body: tuple[Stmt, ...], made: dict[Buffer, Buffer], turns: dict[Buffer, Scalar]
-) -> tuple[Stmt, ...]:
-    """`body` on the buffers that have addresses, each use on the slot whose turn it is."""
-
-    def view(x: Operand) -> Operand:
-        if not isinstance(x, View) or not isinstance(x.memory, Buffer):
-            return x
-        slot = turns.get(x.memory, x.slot)
-        return replace(x, memory=made[x.memory], slot=slot)
-
-    out: list[Stmt] = []
-    for s in body:
-        if isinstance(s, (For, If)):
-            s = replace(s, body=_rewritten(s.body, made, turns))
-        elif isinstance(s, Instr):
-            to = view(s.out)
-            assert isinstance(to, View)
-            s = replace(s, out=to, ins=tuple(view(x) for x in s.ins))
-        out.append(s)
-    return tuple(out)

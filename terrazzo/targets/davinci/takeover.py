@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from terrazzo.targets.davinci.accesses import Uses
 from terrazzo.targets.davinci.isa import TABLE
-from terrazzo.targets.davinci.program import Buffer, CoreFn, For, If, Instr, Operand, Stmt, View
+from terrazzo.targets.davinci.program import Buffer, CoreFn, Instr, View, with_views
 
 
 def taken_over(fn: CoreFn, found: Sequence[Uses]) -> CoreFn | None:
@@ -21,7 +21,7 @@ def taken_over(fn: CoreFn, found: Sequence[Uses]) -> CoreFn | None:
     if not pairs:
         return None
     new, old = max(pairs, key=lambda pair: pair[0].bytes)
-    body = _renamed(fn.body, new, old)
+    body = with_views(fn.body, lambda x: replace(x, memory=old) if x.memory is new else x)
     return replace(fn, body=body, buffers=tuple(b for b in fn.buffers if b is not new))
 
 
@@ -51,19 +51,3 @@ def _operand(u: Uses, by_buffer: dict[Buffer, Uses]) -> Buffer | None:
         if loaded and dies and fits and same_place(first.out, x):
             return x.memory
     return None
-
-
-def _renamed(body: tuple[Stmt, ...], new: Buffer, old: Buffer) -> tuple[Stmt, ...]:
-    def view(x: Operand) -> Operand:
-        return replace(x, memory=old) if isinstance(x, View) and x.memory is new else x
-
-    out: list[Stmt] = []
-    for s in body:
-        if isinstance(s, (For, If)):
-            s = replace(s, body=_renamed(s.body, new, old))
-        elif isinstance(s, Instr):
-            to = view(s.out)
-            assert isinstance(to, View)
-            s = replace(s, out=to, ins=tuple(view(x) for x in s.ins))
-        out.append(s)
-    return tuple(out)
