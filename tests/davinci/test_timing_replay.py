@@ -31,7 +31,8 @@ def listed(tracer: Tracer, node: int, costs: Costs) -> list[Item]:
             for trip in tracer.loops[what]:
                 out += listed(tracer, trip, costs)
         elif kind == DO:
-            out.append((kind, pipe, (costs.busy[0][what], costs.tail[what])))
+            out.append((kind, pipe, (costs.busy[0][what], costs.tail[what],
+                                     costs.entries[what])))  # fmt: skip
         else:
             out.append((kind, pipe, what))
     return out

@@ -13,7 +13,7 @@ from terrazzo.targets.davinci.chips import FRACTAL_ROWS
 from terrazzo.targets.davinci.constants import Constants
 from terrazzo.targets.davinci.isa import MACS, TABLE
 from terrazzo.targets.davinci.program import Gm, Instr, Pipe, View, views
-from terrazzo.targets.davinci.vector_cost import vector_cycles
+from terrazzo.targets.davinci.vector_cost import queue_entries, vector_cycles
 
 LINE = 512  # bytes: what L2 and HBM move, and what an unaligned row straddles
 
@@ -36,7 +36,8 @@ class Work:
     floor: the least time on the pipe. gm, gm_bytes, write: what it moves to or from global memory;
     spread: lines touched by lines needed. peak_hit, peak_miss: bytes a cycle of a read that L2 has
     or has not; of a write both are its rate. moved, path: bytes as a profiler counts them. flops,
-    vector_flops. conflict: cycles among `cycles` lost to bank conflicts.
+    vector_flops. conflict: cycles among `cycles` lost to bank conflicts. entries: of its pipe's
+    queue that it takes.
     """
 
     pipe: Pipe
@@ -55,6 +56,7 @@ class Work:
     flops: float = 0.0
     vector_flops: float = 0.0
     conflict: float = 0.0
+    entries: int = 1
     bits: int = 0  # of the cube's input elements
 
     def occupancy(self, miss: float, factor: float) -> float:
@@ -76,7 +78,8 @@ def work(
     if spec.pipe == "V":
         cycles, conflict, partial, elements = vector_cycles(instr, shapes, k)
         cycles += k.vector_head + (k.vector_partial if partial else 0.0)
-        return Work("V", instr.op, cycles, conflict=conflict, vector_flops=elements)
+        return Work("V", instr.op, cycles, conflict=conflict, vector_flops=elements,
+                    entries=queue_entries(instr, shapes))  # fmt: skip
     operands = list(views(instr))
     source, path = operands[1], f"{operands[1].space}->{instr.out.space}"
     if isinstance(source.memory, Gm):

@@ -167,11 +167,10 @@ def halve(core: Core, parts: Split, grid: Loop, ratio: int) -> str | None:
     return axis
 
 
-def chunked(core: Core, body: Sequence[Stmt], axis: str, chunks: int) -> None:
-    """The vector core's share of the block in `chunks` parts, one after the other. The values that
+def chunked(core: Core, body: Sequence[Stmt], axis: str, cap: int) -> None:
+    """The vector core's share of the block, `cap` indices of `axis` at a time. The values that
     cross are waited for and handed back once, for all parts."""
     r = core.e.ranges[axis]
-    cap = -(-r.cap // chunks)
     name = core.e.name("chunk")
     at = mul(var(name), cap)
     reads = [c for c in core.crossing.values() if c.reader == core.kind]

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
-from terrazzo.errors import KernelError
+from terrazzo.errors import KernelError, OptionError
 from terrazzo.ir.graph import Graph
 from terrazzo.ir.ops import Expect, Kernel, Loop, LoopVar, Stmt
 from terrazzo.ir.passes import pipeline
@@ -44,8 +44,9 @@ class Options:
     """How to lower. balance: even out a grid's blocks over the cores (steps are upper bounds).
     swizzle: see `grid.place`. cores: cube cores to use (None: all; a kernel without products uses
     `vector_cores` or all). ratio: vector cores beside a cube core. ahead: trips that a mixed loop's
-    products run ahead. slots: buffers for what a grid's blocks load. bypass: tensors streamed past
-    the L2 cache."""
+    products run ahead. slots: buffers for what a grid's blocks load. part: indices of the axis that
+    vector cores share which one takes at a time, in a kernel with products (None: its whole share,
+    or as much as fits UB). bypass: tensors streamed past the L2 cache."""
 
     balance: bool = True
     swizzle: int = 1
@@ -54,6 +55,7 @@ class Options:
     ratio: int = 2
     ahead: int = 3
     slots: int = 2
+    part: int | None = None
     bypass: frozenset[str] = frozenset()
 
 
@@ -139,6 +141,10 @@ def _phase(low: Lowering, before: tuple[Stmt, ...], grid: Loop) -> Phase:
     total: Scalar = 1
     for a in axes:
         total = mul(total, a.blocks)
+    if o.part and mixed and not cross.chunkable(parts, grid):
+        raise OptionError(
+            "option part: this kernel's vector cores work inside of its loops", "leave it out"
+        )
     crossing = cross.plan(low, parts, grid, axes, cubes) if mixed else {}
     kinds: list[tuple[CoreKind, int]] = []
     if parts.cube:
@@ -150,7 +156,7 @@ def _phase(low: Lowering, before: tuple[Stmt, ...], grid: Loop) -> Phase:
         make = partial(_function, low, parts, before, grid, axes, total, kind, cores, crossing)
         made = make(1)
         parted = kind == "vector" and mixed and cross.chunkable(parts, grid)
-        if parted and not fits(made, low.chip):
+        if parted and not o.part and not fits(made, low.chip):
             made = next((f for f in map(make, CHUNKS) if fits(f, low.chip)), made)
         functions.append(made)
     return Phase(tuple(functions), o.ratio)
@@ -185,11 +191,12 @@ def _function(
                 core.numbers.set(v.var, add(a.lo, number))
             else:
                 core.set_range(v.name, block_range(a, number))
-        axis = None
+        axis, part = None, low.options.part
         if kind == "vector" and crossing:
             axis = cross.halve(core, parts, grid, ratio)
-        if axis is not None and chunks > 1:
-            cross.chunked(core, grid.body, axis, chunks)
+        if axis is not None and (chunks > 1 or part):
+            cap = core.e.ranges[axis].cap
+            cross.chunked(core, grid.body, axis, min(part or -(-cap // chunks), cap))
         else:
             core.block(grid.body)
     loop = For("block", group, total, groups, tuple(body), grid.loc)

@@ -36,10 +36,11 @@ CROSS = len(PIPES)  # "waited for a core of the other kind", beside the pipes' n
 @dataclass(frozen=True)
 class Costs:
     """By an instruction's number. `busy`: occupancy, a list for each stretch of time that has a
-    speed of its own. `hbm`, `l2`: bytes."""
+    speed of its own. `entries`: of the pipe's queue. `hbm`, `l2`: bytes."""
 
     busy: list[list[float]]
     tail: list[float]
+    entries: list[int]
     hbm: list[float]
     l2: list[float]
 
@@ -110,7 +111,7 @@ class Core:
         group, costs, free, done, on = self.group, self.costs, self.free, self.done, self.on
         starts, left, flags, now = self.starts, self.left, self.flags, self.now
         issue, bounds, window = group.issue, group.bounds, group.window
-        table, tail = costs.busy[0], costs.tail
+        table, tail, entries = costs.busy[0], costs.tail, costs.entries
         for at in range(frame.at, len(items)):
             kind, p, what = items[at]
             if kind == LOOP:
@@ -146,6 +147,13 @@ class Core:
                     done[p] = end
                 if begin < window:
                     group.spans.append((self.number, p, what, begin, end, wait, on[p]))
+                # All entries but the last leave the queue one by one while the pipe works.
+                for _ in range(entries[what] - 1):
+                    queue.append(begin)
+                    begin += table[what] / entries[what]
+                    now += issue
+                    if queue[0] > now:
+                        now = queue[0]
             elif kind == SET:
                 up = done[p] if done[p] > begin else begin
                 flags.setdefault(what, deque()).append(up)

@@ -110,7 +110,7 @@ class PhaseTimer:
             works = self.works[f]
             self._costs[key] = Costs(
                 [[w.occupancy(self.miss(w), x) for w in works] for x in factors],
-                [w.tail for w in works], [self.hbm(w) for w in works],
+                [w.tail for w in works], [w.entries for w in works], [self.hbm(w) for w in works],
                 [float(w.gm_bytes) for w in works],
             )  # fmt: skip
         return self._costs[key]

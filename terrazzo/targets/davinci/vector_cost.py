@@ -19,6 +19,7 @@ from terrazzo.targets.davinci.program import Instr, views
 if TYPE_CHECKING:
     from terrazzo.targets.davinci.cost import Shape
 
+_REPEATS = 255  # the most that one instruction does
 _SAMPLE = 32  # repeats whose addresses are looked at; the pattern of groups has period 16 or less
 Dims = list[tuple[int, tuple[int, ...]]]  # (size, stride of each view), innermost first
 
@@ -53,6 +54,25 @@ def vector_cycles(
     # A column of row values is first made blocks of equal elements, 8 rows a repeat.
     spreading = ceil(rows / 8) if spread else 0
     return cycles + spreading, cycles - repeats * base, bool(inner % lanes), elements
+
+
+def queue_entries(instr: Instr, shapes: tuple[Shape, ...]) -> int:
+    """Entries of the V queue that an operation takes: its hardware instructions, each of up to 255
+    repeats a constant stride apart, and the barrier that makes the next one see the result."""
+    wide = max(v.dtype.bytes for v in views(instr))
+    if instr.op == "vreduce":
+        rows, inner = prod(shapes[1].sizes[:-1]), shapes[1].sizes[-1]
+        folds = ceil(inner / (REPEAT // wide)) - 1
+        return ceil(rows / _REPEATS) * (folds + 1) + 1
+    dims = _collapsed(shapes)
+    inner, strides = dims[0]
+    dense = all(s in (0, 1) for s in strides)
+    a_row = ceil(inner / (REPEAT // wide if dense else REPEAT // BLOCK))
+    rows = dims[1][0] if len(dims) > 1 else 1
+    planes = prod(size for size, _ in dims[2:])
+    along = min(rows * ceil(a_row / _REPEATS), a_row * ceil(rows / _REPEATS))
+    spreading = any(s == 0 for s in strides[1:]) and inner > 1
+    return planes * along + spreading + 1
 
 
 def _reduction(
