@@ -36,11 +36,12 @@ DEFAULT_FOLDER = REPOSITORY / ".venv-bench"
 PACKAGES = ("cmake", "ninja", "numpy", "typing-extensions", "diskcache", "jinja2")
 # ggml 0.25.3 dies in its AMX products on CPUs that have AMX (its ldtilecfg faults, seen on a Xeon
 # with any prompt); without them it takes its AVX-512 ones.
-NO_AMX = ("-mno-amx-tile", "-mno-amx-int8", "-mno-amx-bf16") if platform.machine() == "x86_64" else ()
+NO_AMX = ("tile", "int8", "bf16") if platform.machine() == "x86_64" else ()
+FLAGS = " ".join(f"-mno-amx-{part}" for part in NO_AMX)
 CMAKE_OPTIONS = (
     "-DCMAKE_BUILD_TYPE=Release",
-    f"-DCMAKE_C_FLAGS={' '.join(NO_AMX)}",
-    f"-DCMAKE_CXX_FLAGS={' '.join(NO_AMX)}",
+    f"-DCMAKE_C_FLAGS={FLAGS}",
+    f"-DCMAKE_CXX_FLAGS={FLAGS}",
     "-DGGML_NATIVE=ON",
     "-DBUILD_SHARED_LIBS=ON",
     "-DLLAMA_CURL=OFF",
