@@ -28,11 +28,11 @@ from rich.console import Console
 from rich.table import Table
 
 from terrazzo.targets.davinci.chips import ALIASES, CHIPS, Chip, chip
-from terrazzo.targets.davinci.classes import Class, trace
-from terrazzo.targets.davinci.constants import DEFAULT, Constants
 from terrazzo.targets.davinci.program import CoreKind, Pipe, Program
-from terrazzo.targets.davinci.timeline import Timeline
-from terrazzo.targets.davinci.timing import timed
+from terrazzo.targets.davinci.timing.classes import Class, trace
+from terrazzo.targets.davinci.timing.constants import DEFAULT, Constants
+from terrazzo.targets.davinci.timing.simulate import timed
+from terrazzo.targets.davinci.timing.timeline import Timeline
 
 WHOLE = ("task_us", "ticks", "mte2_or_core_us")
 PIPES: dict[str, tuple[Pipe, CoreKind]] = {

@@ -21,7 +21,7 @@ from terrazzo.lang.kernel import Kernel
 from terrazzo.targets.davinci.chips import CAPACITY, Chip
 from terrazzo.targets.davinci.expr import Scalar, make, mul
 from terrazzo.targets.davinci.expr import add as plus
-from terrazzo.targets.davinci.lower import Options, lower
+from terrazzo.targets.davinci.lowering.lower import Options, lower
 from terrazzo.targets.davinci.program import (
     Buffer,
     CoreFn,
@@ -35,7 +35,7 @@ from terrazzo.targets.davinci.program import (
     View,
     walk,
 )
-from terrazzo.targets.davinci.schedule import schedule
+from terrazzo.targets.davinci.scheduling.schedule import schedule
 
 Params = Mapping[str, Any]
 KIB = 1024

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from terrazzo.targets.davinci.constants import Constants
-from terrazzo.targets.davinci.trace import (
+from terrazzo.targets.davinci.timing.constants import Constants
+from terrazzo.targets.davinci.timing.trace import (
     ALL,
     BARRIER,
     DO,

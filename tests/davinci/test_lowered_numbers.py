@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from terrazzo.errors import OptionError
-from terrazzo.targets.davinci.lower import Options
+from terrazzo.targets.davinci.lowering.lower import Options
 
 
 def compare(name: str, shape: str, types: str = "", given: str = "", consts: str = "",

@@ -12,13 +12,13 @@ from davinci_timing import KIB, product, vector_add
 from terrazzo.errors import KernelError
 from terrazzo.ir.types import f16, f32
 from terrazzo.targets.davinci.chips import Chip, chip
-from terrazzo.targets.davinci.constants import DEFAULT, Constants
-from terrazzo.targets.davinci.cost import Shape
 from terrazzo.targets.davinci.expr import add, make, mul, var
 from terrazzo.targets.davinci.program import CoreFn, Gm, Instr, Phase, Program, View
-from terrazzo.targets.davinci.timeline import Timeline
-from terrazzo.targets.davinci.timing import simulate
-from terrazzo.targets.davinci.vector_cost import queue_entries
+from terrazzo.targets.davinci.timing.constants import DEFAULT, Constants
+from terrazzo.targets.davinci.timing.cost import Shape
+from terrazzo.targets.davinci.timing.simulate import simulate
+from terrazzo.targets.davinci.timing.timeline import Timeline
+from terrazzo.targets.davinci.timing.vector_cost import queue_entries
 
 B1 = chip("910b1")
 # One byte a cycle from everywhere, no start-up, so that sums are easy.
