@@ -23,7 +23,9 @@ class Isa:
     """An instruction set as the micro-kernels see it.
 
     `cpu`, `features`: LLVM's names for the code generator. `lanes`: f32 lanes of the registers f32
-    dots are tiled for; `f32_tiles`: (rows, panels of 16) register tiles, most rows first.
+    dots are tiled for; `f32_tiles`: (rows, panels of 16) register tiles, most rows first;
+    `f32_unroll`: steps along K in one block of code (LLVM loads a block's broadcasts first, which
+    spills the sums where they fill the registers).
     `int_dot`: how u8 x i8 products are summed; `int_lanes`: 32-bit lanes of one such instruction;
     `int_tiles`: (tokens, panels). Both lists end with one row. `prefetch`: bytes to read ahead in
     each panel when one row streams low-bit weights, 0 for none. `half`: f16 is converted by an
@@ -35,6 +37,7 @@ class Isa:
     features: str
     lanes: int
     f32_tiles: tuple[tuple[int, int], ...]
+    f32_unroll: int
     int_dot: IntDot
     int_lanes: int
     int_tiles: tuple[tuple[int, int], ...]
@@ -56,16 +59,26 @@ _NEEDS: dict[str, tuple[str, ...]] = {
 }
 _WIDE = ((6, 4), (2, 4), (1, 4))
 _SHAPES: dict[str, dict[str, Any]] = {
-    "avx512vnni": {"lanes": 16, "f32_tiles": _WIDE, "int_dot": "vnni", "int_lanes": 16,
-                   "int_tiles": ((6, 2), (2, 4), (1, 4)), "prefetch": 1280},
+    "avx512vnni": {
+        "lanes": 16, "f32_tiles": _WIDE, "f32_unroll": 1,
+        "int_dot": "vnni", "int_lanes": 16, "int_tiles": ((6, 2), (2, 4), (1, 4)),
+        "prefetch": 1280,
+    },
     # without VNNI the 256-bit forms serve: sign transfer (vpsignb) has no 512-bit form
-    "avx512": {"lanes": 16, "f32_tiles": _WIDE, "int_dot": "maddubs", "int_lanes": 8,
-               "int_tiles": ((4, 1), (2, 2), (1, 4)), "prefetch": 1280},
+    "avx512": {
+        "lanes": 16, "f32_tiles": _WIDE, "f32_unroll": 1,
+        "int_dot": "maddubs", "int_lanes": 8, "int_tiles": ((4, 1), (2, 2), (1, 4)),
+        "prefetch": 1280,
+    },
     # Zen 3 streams at its read bandwidth without prefetches and 10 % slower with them
-    "avx2": {"lanes": 8, "f32_tiles": ((6, 1), (2, 2), (1, 4)), "int_dot": "maddubs",
-             "int_lanes": 8, "int_tiles": ((4, 1), (2, 2), (1, 4))},
-    "plain": {"lanes": 16, "f32_tiles": ((4, 1), (1, 2)), "int_dot": "plain", "int_lanes": 16,
-              "int_tiles": ((2, 1), (1, 1))},
+    "avx2": {
+        "lanes": 8, "f32_tiles": ((6, 1), (2, 2), (1, 4)), "f32_unroll": 4,
+        "int_dot": "maddubs", "int_lanes": 8, "int_tiles": ((4, 1), (2, 2), (1, 4)),
+    },
+    "plain": {
+        "lanes": 16, "f32_tiles": ((4, 1), (1, 2)), "f32_unroll": 4,
+        "int_dot": "plain", "int_lanes": 16, "int_tiles": ((2, 1), (1, 1)),
+    },
 }  # fmt: skip
 NAMES = tuple(_NEEDS)
 
