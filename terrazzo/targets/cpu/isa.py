@@ -3,10 +3,14 @@ gets.
 
 Everything else in the target writes 16-lane vectors; only the micro-kernels ask this table for
 widths, register tiles and the integer dot instruction.
+
+TERRAZZO_ISA=NAME in the environment asks for a set by name: the process then generates code that
+uses nothing the set does not have, as if this CPU were an older one. It is read once a process.
 """
 
 from __future__ import annotations
 
+import os
 import platform
 from dataclasses import dataclass
 from functools import cache
@@ -27,7 +31,8 @@ class Isa:
     `int_dot`: how u8 x i8 products are summed; `int_lanes`: 32-bit lanes of one such instruction;
     `int_tiles`: (tokens, panels). Both lists end with one row. `prefetch`: bytes to read ahead in
     each panel when one row streams low-bit weights, 0 for none. `half`: f16 is converted by an
-    instruction. `reason`: why this one was chosen, for `terrazzo doctor`.
+    instruction. `reason`: why this one was chosen, `masked`: features of this CPU that its code
+    may not use; both for `terrazzo doctor`.
     """
 
     name: str
@@ -41,18 +46,26 @@ class Isa:
     prefetch: int = 0
     half: bool = True
     reason: str = ""
+    masked: tuple[str, ...] = ()
 
     def why(self) -> str:
         """One line: the set, the machine's CPU and the reason."""
         return f"{self.name} on {self.cpu}: {self.reason}"
 
 
-# name -> (what the CPU must have, fields of Isa)
+# name -> what the CPU must have, best first
 _NEEDS: dict[str, tuple[str, ...]] = {
     "avx512vnni": ("avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512vnni", "f16c", "fma"),
     "avx512": ("avx512f", "avx512bw", "avx512dq", "avx512vl", "f16c", "fma"),
     "avx2": ("avx2", "f16c", "fma"),
     "plain": (),
+}
+# name -> how the features begin that came after the set: masked where it is asked for by name
+_LATER: dict[str, tuple[str, ...]] = {
+    "avx512vnni": (),
+    "avx512": ("avx512vnni", "avx512bf16", "avx512fp16", "avxvnni", "avx10", "amx"),
+    "avx2": ("avx512", "avxvnni", "avxifma", "avxneconvert", "avx10", "amx"),
+    "plain": ("",),
 }
 _WIDE = ((6, 4), (2, 4), (1, 4))
 _SHAPES: dict[str, dict[str, Any]] = {
@@ -68,6 +81,7 @@ _SHAPES: dict[str, dict[str, Any]] = {
               "int_tiles": ((2, 1), (1, 1))},
 }  # fmt: skip
 NAMES = tuple(_NEEDS)
+SWITCH = "TERRAZZO_ISA"
 
 
 @cache
@@ -78,31 +92,48 @@ def host_features() -> frozenset[str]:
 
 @cache
 def detect(force: str = "") -> Isa:
-    """The best set this machine runs, or the one named by `force`.
+    """The set named by `force`, or else by TERRAZZO_ISA, or else the best this machine runs.
 
-    Code for a forced set is generated for this machine's CPU, so it must be able to run it. Raises
-    OptionError for an unknown name or one the CPU lacks features of, PlatformError off 64-bit x86
-    and ARM.
+    Code for a set that is named is tuned for this CPU but uses no feature that came after the set:
+    the CPU must be able to run it. Raises OptionError for an unknown name or one the CPU lacks
+    features of, PlatformError off 64-bit x86 and ARM.
     """
     machine = platform.machine().lower()
     if machine not in ("x86_64", "amd64", "aarch64", "arm64"):
         raise PlatformError(f"CPU architecture {machine} is not supported", "use x86-64 or aarch64")
+    arm = machine in ("aarch64", "arm64")
     cpu, features = host.facts().cpu, host.facts().features
     lacking = {n: [x for x in need if x not in host_features()] for n, need in _NEEDS.items()}
-    half = machine in ("aarch64", "arm64") or "f16c" in host_features()
-    if not force:
+    half = arm or "f16c" in host_features()
+    name, why = (
+        (force, "asked for") if force else (os.environ.get(SWITCH, ""), f"{SWITCH} asks for it")
+    )
+    if not name:
         best = next(n for n in NAMES if not lacking[n])
         better = NAMES[NAMES.index(best) - 1] if best != NAMES[0] else ""
         reason = (
             f"{better} needs {' '.join(lacking[better])}" if better else "every feature is there"
         )
         return Isa(best, cpu, features, half=half, reason=reason, **_SHAPES[best])
-    if force not in _NEEDS:
-        raise OptionError(f"unknown instruction set {force!r}", f"choose from {', '.join(NAMES)}")
-    if lacking[force]:
-        raise OptionError(f"this CPU ({cpu}) lacks {' '.join(lacking[force])} for {force}",
+    where = "" if force else f" ({SWITCH})"
+    if name not in _NEEDS:
+        raise OptionError(
+            f"unknown instruction set {name!r}{where}", f"choose from {', '.join(NAMES)}"
+        )
+    if lacking[name]:
+        raise OptionError(f"this CPU ({cpu}) lacks {' '.join(lacking[name])} for {name}{where}",
                           "let the set be detected")  # fmt: skip
-    return Isa(force, cpu, features, half=half, reason="asked for", **_SHAPES[force])
+    masked = tuple(sorted(x for x in host_features() if x.startswith(_LATER[name])))
+    if name == "plain":
+        cpu, features, half = "generic" if arm else "x86-64", "", arm
+    else:
+        features = ",".join(f"-{x[1:]}" if x[1:] in masked else x for x in features.split(","))
+    return Isa(name, cpu, features, half=half, reason=why, masked=masked, **_SHAPES[name])
+
+
+def runnable() -> tuple[str, ...]:
+    """Names of the sets this CPU can run, best first."""
+    return tuple(n for n in NAMES if all(x in host_features() for x in _NEEDS[n]))
 
 
 def cross(name: str, cpu: str = "", features: str = "", half: bool = True) -> Isa:
