@@ -277,6 +277,8 @@ CROSS = [
     ("avx512", "skylake-avx512", "x86_64-unknown-linux-gnu", "zmm"),
     ("avx2", "haswell", "x86_64-unknown-linux-gnu", "vpmaddubsw"),
     ("plain", "x86-64", "x86_64-unknown-linux-gnu", ""),
+    ("neon_i8mm", "neoverse-v1", "aarch64-unknown-linux-gnu", "smmla"),
+    ("neon_dot", "neoverse-n1", "aarch64-unknown-linux-gnu", "sdot"),
     ("plain", "generic", "aarch64-unknown-linux-gnu", "fmla"),
 ]
 

@@ -19,7 +19,7 @@ from typing import Any, Literal
 from terrazzo.errors import OptionError, PlatformError
 from terrazzo.targets.cpu import host
 
-IntDot = Literal["vnni", "maddubs", "plain"]
+IntDot = Literal["vnni", "maddubs", "smmla", "sdot", "plain"]
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Isa:
 
     `cpu`, `features`: LLVM's names for the code generator. `lanes`: f32 lanes of the registers f32
     dots are tiled for; `f32_tiles`: (rows, panels of 16) register tiles, most rows first.
-    `int_dot`: how u8 x i8 products are summed; `int_lanes`: 32-bit lanes of one such instruction;
+    `int_dot`: how products of bytes are summed; `int_lanes`: 32-bit lanes of one such instruction;
     `int_tiles`: (tokens, panels). Both lists end with one row. `prefetch`: bytes to read ahead in
     each panel when one row streams low-bit weights, 0 for none. `half`: f16 is converted by an
     instruction. `reason`: why this one was chosen, `masked`: features of this CPU that its code
@@ -58,6 +58,8 @@ _NEEDS: dict[str, tuple[str, ...]] = {
     "avx512vnni": ("avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512vnni", "f16c", "fma"),
     "avx512": ("avx512f", "avx512bw", "avx512dq", "avx512vl", "f16c", "fma"),
     "avx2": ("avx2", "f16c", "fma"),
+    "neon_i8mm": ("neon", "dotprod", "i8mm"),
+    "neon_dot": ("neon", "dotprod"),
     "plain": (),
 }
 # name -> how the features begin that came after the set: masked where it is asked for by name
@@ -65,6 +67,8 @@ _LATER: dict[str, tuple[str, ...]] = {
     "avx512vnni": (),
     "avx512": ("avx512vnni", "avx512bf16", "avx512fp16", "avxvnni", "avx10", "amx"),
     "avx2": ("avx512", "avxvnni", "avxifma", "avxneconvert", "avx10", "amx"),
+    "neon_i8mm": (),
+    "neon_dot": ("i8mm", "sve2", "sme"),
     "plain": ("",),
 }
 _WIDE = ((6, 4), (2, 4), (1, 4))
@@ -77,11 +81,21 @@ _SHAPES: dict[str, dict[str, Any]] = {
     # Zen 3 streams at its read bandwidth without prefetches and 10 % slower with them
     "avx2": {"lanes": 8, "f32_tiles": ((6, 1), (2, 2), (1, 4)), "int_dot": "maddubs",
              "int_lanes": 8, "int_tiles": ((4, 1), (2, 2), (1, 4))},
+    # 32 registers of 4 lanes; chosen by counting registers, not yet measured on a chip
+    "neon_i8mm": {"lanes": 4, "f32_tiles": ((6, 1), (2, 2), (1, 2)), "int_dot": "smmla",
+                  "int_lanes": 4, "int_tiles": ((4, 1), (2, 1), (1, 2))},
+    "neon_dot": {"lanes": 4, "f32_tiles": ((6, 1), (2, 2), (1, 2)), "int_dot": "sdot",
+                 "int_lanes": 4, "int_tiles": ((2, 1), (1, 2))},
     "plain": {"lanes": 16, "f32_tiles": ((4, 1), (1, 2)), "int_dot": "plain", "int_lanes": 16,
               "int_tiles": ((2, 1), (1, 1))},
 }  # fmt: skip
 NAMES = tuple(_NEEDS)
 SWITCH = "TERRAZZO_ISA"
+
+
+def names(arm: bool) -> tuple[str, ...]:
+    """The sets of an architecture, best first."""
+    return tuple(n for n in NAMES if n == "plain" or n.startswith("neon") == arm)
 
 
 @cache
@@ -104,21 +118,21 @@ def detect(force: str = "") -> Isa:
     arm = machine in ("aarch64", "arm64")
     cpu, features = host.facts().cpu, host.facts().features
     lacking = {n: [x for x in need if x not in host_features()] for n, need in _NEEDS.items()}
-    half = arm or "f16c" in host_features()
+    ours, half = names(arm), arm or "f16c" in host_features()
     name, why = (
         (force, "asked for") if force else (os.environ.get(SWITCH, ""), f"{SWITCH} asks for it")
     )
     if not name:
-        best = next(n for n in NAMES if not lacking[n])
-        better = NAMES[NAMES.index(best) - 1] if best != NAMES[0] else ""
+        best = next(n for n in ours if not lacking[n])
+        better = ours[ours.index(best) - 1] if best != ours[0] else ""
         reason = (
             f"{better} needs {' '.join(lacking[better])}" if better else "every feature is there"
         )
         return Isa(best, cpu, features, half=half, reason=reason, **_SHAPES[best])
     where = "" if force else f" ({SWITCH})"
-    if name not in _NEEDS:
+    if name not in ours:
         raise OptionError(
-            f"unknown instruction set {name!r}{where}", f"choose from {', '.join(NAMES)}"
+            f"unknown instruction set {name!r}{where}", f"choose from {', '.join(ours)}"
         )
     if lacking[name]:
         raise OptionError(f"this CPU ({cpu}) lacks {' '.join(lacking[name])} for {name}{where}",
