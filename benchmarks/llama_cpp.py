@@ -199,7 +199,7 @@ def _terrazzo(given: str | None) -> str:
     return found
 
 
-def _model(name: str) -> Path:
+def model_file(name: str) -> Path:
     if Path(name).is_file():
         return Path(name).resolve()
     from terrazzo.models import store
@@ -225,7 +225,7 @@ def main() -> None:
     if peer is None:
         raise SystemExit("llama.cpp is not built: python benchmarks/peers.py")
     terrazzo = "" if options.peer_only else _terrazzo(options.terrazzo)
-    bench = Bench(terrazzo, _model(options.model), peer, Results())
+    bench = Bench(terrazzo, model_file(options.model), peer, Results())
     measure(bench, options.threads, options.rounds, options.peer_only)
     if options.json:
         samples = bench.results.samples.items()
