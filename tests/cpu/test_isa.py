@@ -72,6 +72,14 @@ def test_the_switch_names_a_set(
     assert not {f"+{x}" for x in isa.masked} & set(isa.features.split(","))
 
 
+def test_plain_code_is_not_chosen_silently(
+    detected_afresh: None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(isas, "host_features", lambda: frozenset({"sse4.2"}))
+    assert isas.detect().name == "plain"
+    assert "many times slower" in caplog.text and "needs" in caplog.text
+
+
 def test_a_wrong_switch_is_named(detected_afresh: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(isas.SWITCH, "avx3")
     with pytest.raises(OptionError, match=r"set 'avx3' \(TERRAZZO_ISA\); choose from avx512vnni"):

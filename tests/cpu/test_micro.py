@@ -275,6 +275,7 @@ def test_quantize_edges(isa: Isa) -> None:
 CROSS = [
     ("avx512vnni", "icelake-server", "x86_64-unknown-linux-gnu", "vpdpbusd"),
     ("avx512", "skylake-avx512", "x86_64-unknown-linux-gnu", "zmm"),
+    ("avxvnni", "alderlake", "x86_64-unknown-linux-gnu", "vpdpbusd"),
     ("avx2", "haswell", "x86_64-unknown-linux-gnu", "vpmaddubsw"),
     ("plain", "x86-64", "x86_64-unknown-linux-gnu", ""),
     ("neon_i8mm", "neoverse-v1", "aarch64-unknown-linux-gnu", "smmla"),

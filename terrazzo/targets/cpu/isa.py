@@ -10,6 +10,7 @@ uses nothing the set does not have, as if this CPU were an older one. It is read
 
 from __future__ import annotations
 
+import logging
 import os
 import platform
 from dataclasses import dataclass
@@ -48,15 +49,39 @@ class Isa:
     reason: str = ""
     masked: tuple[str, ...] = ()
 
+    def instructions(self) -> dict[str, str]:
+        """What sums the products of each weight format, in words."""
+        libm = " (libm's fmaf where the CPU has none)" if self.name == "plain" else ""
+        halves = "an instruction" if self.half else "integer steps"
+        dot = f"{_INT_DOTS[self.int_dot]}, {self.int_lanes} lanes"
+        signs = {"vnni": ", codes made unsigned", "maddubs": ", signs apart"}.get(self.int_dot, "")
+        return {
+            "f32": f"multiply-adds of {self.lanes} lanes{libm}",
+            "f16": f"widened by {halves}, then as f32",
+            "bf16": "widened by shifts, then as f32",
+            "q8_0, q6_k": dot + signs,
+            "q4_0, q4_1": dot,
+        }
+
     def why(self) -> str:
         """One line: the set, the machine's CPU and the reason."""
         return f"{self.name} on {self.cpu}: {self.reason}"
 
 
+_INT_DOTS = {
+    "vnni": "vpdpbusd",
+    "maddubs": "vpmaddubsw",
+    "smmla": "smmla (sdot for one token)",
+    "sdot": "sdot",
+    "plain": "32-bit multiplications",
+}
+# features of this CPU that would serve and do not: `terrazzo doctor` names them
+_UNUSED = ("amx-int8", "amx-bf16", "avx512bf16", "avx512fp16", "bf16", "sve", "sve2")
 # name -> what the CPU must have, best first
 _NEEDS: dict[str, tuple[str, ...]] = {
     "avx512vnni": ("avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512vnni", "f16c", "fma"),
     "avx512": ("avx512f", "avx512bw", "avx512dq", "avx512vl", "f16c", "fma"),
+    "avxvnni": ("avx2", "avxvnni", "f16c", "fma"),
     "avx2": ("avx2", "f16c", "fma"),
     "neon_i8mm": ("neon", "dotprod", "i8mm"),
     "neon_dot": ("neon", "dotprod"),
@@ -66,6 +91,7 @@ _NEEDS: dict[str, tuple[str, ...]] = {
 _LATER: dict[str, tuple[str, ...]] = {
     "avx512vnni": (),
     "avx512": ("avx512vnni", "avx512bf16", "avx512fp16", "avxvnni", "avx10", "amx"),
+    "avxvnni": ("avx512", "avxvnniint", "avxifma", "avxneconvert", "avx10", "amx"),
     "avx2": ("avx512", "avxvnni", "avxifma", "avxneconvert", "avx10", "amx"),
     "neon_i8mm": (),
     "neon_dot": ("i8mm", "sve2", "sme"),
@@ -78,6 +104,9 @@ _SHAPES: dict[str, dict[str, Any]] = {
     # without VNNI the 256-bit forms serve: sign transfer (vpsignb) has no 512-bit form
     "avx512": {"lanes": 16, "f32_tiles": _WIDE, "int_dot": "maddubs", "int_lanes": 8,
                "int_tiles": ((4, 1), (2, 2), (1, 4)), "prefetch": 1280},
+    # not yet measured on a chip without AVX-512
+    "avxvnni": {"lanes": 8, "f32_tiles": ((6, 1), (2, 2), (1, 4)), "int_dot": "vnni",
+                "int_lanes": 8, "int_tiles": ((4, 1), (2, 2), (1, 4))},
     # Zen 3 streams at its read bandwidth without prefetches and 10 % slower with them
     "avx2": {"lanes": 8, "f32_tiles": ((6, 1), (2, 2), (1, 4)), "int_dot": "maddubs",
              "int_lanes": 8, "int_tiles": ((4, 1), (2, 2), (1, 4))},
@@ -90,6 +119,7 @@ _SHAPES: dict[str, dict[str, Any]] = {
               "int_tiles": ((2, 1), (1, 1))},
 }  # fmt: skip
 NAMES = tuple(_NEEDS)
+_log = logging.getLogger(__name__)
 SWITCH = "TERRAZZO_ISA"
 
 
@@ -128,6 +158,8 @@ def detect(force: str = "") -> Isa:
         reason = (
             f"{better} needs {' '.join(lacking[better])}" if better else "every feature is there"
         )
+        if best == "plain":
+            _log.warning("plain code runs, many times slower: %s", reason)
         return Isa(best, cpu, features, half=half, reason=reason, **_SHAPES[best])
     where = "" if force else f" ({SWITCH})"
     if name not in ours:
@@ -143,6 +175,11 @@ def detect(force: str = "") -> Isa:
     else:
         features = ",".join(f"-{x[1:]}" if x[1:] in masked else x for x in features.split(","))
     return Isa(name, cpu, features, half=half, reason=why, masked=masked, **_SHAPES[name])
+
+
+def unused(isa: Isa) -> list[str]:
+    """Features of this CPU for such work that are not masked and that no set makes use of."""
+    return [x for x in _UNUSED if x in host_features() and x not in isa.masked]
 
 
 def runnable() -> tuple[str, ...]:
