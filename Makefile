@@ -3,6 +3,7 @@
 # make lint    ruff and pyright
 # make oracle  the tests against transformers, in an environment of their own
 # make ascend  the tests against the compiler of Ascend NPUs, which is installed first (161 MB)
+# make test-isa  the CPU's tests once for each older instruction set that this machine can run
 # make bench   measure this machine with the demo model
 # make bench-peer  the same beside llama.cpp, which is built first (some 10 minutes)
 # make clean   remove environments and caches of this checkout (models and ~/.cache stay)
@@ -25,7 +26,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test lint oracle ascend bench bench-peer clean
+.PHONY: help run test lint test-isa oracle ascend bench bench-peer clean
 
 help:
 	@sed -n 's/^# make/make/p' Makefile
@@ -58,7 +59,17 @@ $(VENV)/.dev: $(VENV)/.run
 $(ORACLE)/.made:
 	$(call new-environment,$(ORACLE))
 
-$(ORACLE)/.oracle: $(ORACLE)/.made pyproject.toml
+$(ORACLE)/.# TERRAZZO_ISA masks the CPU down to a set; the best one is what `make test` runs. ISAS and ISA_TESTS
+# choose fewer. The compiler for another machine needs gcc-aarch64-linux-gnu and qemu-user (Debian).
+ISAS ?= $(shell $(BIN)/python -c 'from terrazzo.targets.cpu.isa import runnable; print(*runnable()[1:])')
+ISA_TESTS ?= tests/cpu tests/kernels tests/runtime tests/engine tests/models tests/lang tests/cli
+
+test-isa: $(VENV)/.dev
+	@$(BIN)/terrazzo pull smollm2
+	@for isa in $(ISAS); do echo "instruction set $$isa"; \
+	  TERRAZZO_ISA=$$isa $(BIN)/python -m pytest $(ISA_TESTS) $(PYTEST_OPTIONS) || exit 1; done
+
+oracle: $(ORACLE)/.made pyproject.toml
 	@echo "installing the oracles into $(ORACLE)"
 	@$(ORACLE)/bin/python $(PIP) --editable '.[oracle]'
 	@touch $@

@@ -101,7 +101,7 @@ def measure(threads: int, working_sets: tuple[int, ...] = (256 << 10, 96 << 20))
 
 @cache
 def _code(name: str, text: str) -> jit.Module:
-    return objcache.module(text, host.HostIsa())
+    return objcache.module(text, cpu_isa.detect())
 
 
 def _best(
@@ -172,4 +172,4 @@ def _cpu_model() -> str:
         name, _, value = line.partition(":")
         if name.strip() == "model name":
             return value.strip()
-    return cpu_isa.detect().cpu
+    return host.facts().cpu
