@@ -6,6 +6,7 @@
 # make test-isa  the CPU's tests once for each older instruction set that this machine can run
 # make bench   measure this machine with the demo model
 # make bench-peer  the same beside llama.cpp, which is built first (some 10 minutes)
+# make bench-kernels  the library's kernels beside torch's (some 10 minutes)
 # make clean   remove environments and caches of this checkout (models and ~/.cache stay)
 
 PYTHON ?= python3
@@ -114,6 +115,10 @@ bench-peer: $(VENV)/.run
 	@$(BIN)/terrazzo pull smollm2
 	@$(BIN)/python benchmarks/peers.py
 	@$(BIN)/python benchmarks/llama_cpp.py
+	@$(BIN)/python benchmarks/batch.py
+
+bench-kernels: $(ORACLE)/.oracle
+	$(ORACLE)/bin/python benchmarks/kernels.py
 
 clean:
 	rm -rf $(VENV) $(ORACLE) $(ASCEND) .venv-bench build dist .pytest_cache .ruff_cache .hypothesis
