@@ -25,9 +25,9 @@ class Isa:
     `cpu`, `features`: LLVM's names for the code generator. `lanes`: f32 lanes of the registers f32
     dots are tiled for; `f32_tiles`: (rows, panels of 16) register tiles, most rows first.
     `int_dot`: how u8 x i8 products are summed; `int_lanes`: 32-bit lanes of one such instruction;
-    `int_tiles`: (tokens, panels). Both lists end with one row. `prefetch`: bytes to read ahead in
-    each panel when one row streams low-bit weights, 0 for none. `half`: f16 is converted by an
-    instruction. `reason`: why this one was chosen, for `terrazzo doctor`.
+    `int_tiles`: (tokens, panels). Both lists end with one row. `prefetch`: while one row streams
+    low-bit weights, the tile of panels that comes next is read ahead. `half`: f16 is converted by
+    an instruction. `reason`: why this one was chosen, for `terrazzo doctor`.
     """
 
     name: str
@@ -38,7 +38,7 @@ class Isa:
     int_dot: IntDot
     int_lanes: int
     int_tiles: tuple[tuple[int, int], ...]
-    prefetch: int = 0
+    prefetch: bool = False
     half: bool = True
     reason: str = ""
 
@@ -57,10 +57,10 @@ _NEEDS: dict[str, tuple[str, ...]] = {
 _WIDE = ((6, 4), (2, 4), (1, 4))
 _SHAPES: dict[str, dict[str, Any]] = {
     "avx512vnni": {"lanes": 16, "f32_tiles": _WIDE, "int_dot": "vnni", "int_lanes": 16,
-                   "int_tiles": ((6, 2), (2, 4), (1, 4)), "prefetch": 1280},
+                   "int_tiles": ((6, 2), (2, 4), (1, 4)), "prefetch": True},
     # without VNNI the 256-bit forms serve: sign transfer (vpsignb) has no 512-bit form
     "avx512": {"lanes": 16, "f32_tiles": _WIDE, "int_dot": "maddubs", "int_lanes": 8,
-               "int_tiles": ((4, 1), (2, 2), (1, 4)), "prefetch": 1280},
+               "int_tiles": ((4, 1), (2, 2), (1, 4)), "prefetch": True},
     # Zen 3 streams at its read bandwidth without prefetches and 10 % slower with them
     "avx2": {"lanes": 8, "f32_tiles": ((6, 1), (2, 2), (1, 4)), "int_dot": "maddubs",
              "int_lanes": 8, "int_tiles": ((4, 1), (2, 2), (1, 4))},
