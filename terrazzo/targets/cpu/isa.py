@@ -30,12 +30,11 @@ class Isa:
     `cpu`, `features`: LLVM's names for the code generator. `lanes`: f32 lanes of the registers f32
     dots are tiled for; `f32_tiles`: (rows, panels of 16) register tiles, most rows first.
     `int_dot`: how products of bytes are summed; `int_lanes`: 32-bit lanes of one such instruction;
-    `int_tiles`: (tokens, panels). Both lists end with one row. `prefetch`: bytes to read ahead in
-    each panel when one row streams low-bit weights, 0 for none. `f32_unroll`: steps along K in one
-    block of code (LLVM loads a block's broadcasts first, which spills the sums where they fill the
-    registers). `half`: f16 is converted by an
-    instruction. `reason`: why this one was chosen, `masked`: features of this CPU that its code
-    may not use; both for `terrazzo doctor`.
+    `int_tiles`: (tokens, panels). Both lists end with one row. `prefetch`: while one row streams
+    low-bit weights, the tile of panels that comes next is read ahead. `f32_unroll`: steps along K
+    in one block of code (LLVM loads a block's broadcasts first, which spills the sums where they
+    fill the registers). `half`: f16 is converted by an instruction. `reason`: why this one was
+    chosen, `masked`: features of this CPU that its code may not use; both for `terrazzo doctor`.
     """
 
     name: str
@@ -46,7 +45,7 @@ class Isa:
     int_dot: IntDot
     int_lanes: int
     int_tiles: tuple[tuple[int, int], ...]
-    prefetch: int = 0
+    prefetch: bool = False
     f32_unroll: int = 4
     half: bool = True
     reason: str = ""
@@ -103,10 +102,10 @@ _LATER: dict[str, tuple[str, ...]] = {
 _WIDE = ((6, 4), (2, 4), (1, 4))
 _SHAPES: dict[str, dict[str, Any]] = {
     "avx512vnni": {"lanes": 16, "f32_tiles": _WIDE, "int_dot": "vnni", "int_lanes": 16,
-                   "int_tiles": ((6, 2), (2, 4), (1, 4)), "prefetch": 1280, "f32_unroll": 1},
+                   "int_tiles": ((6, 2), (2, 4), (1, 4)), "prefetch": True, "f32_unroll": 1},
     # without VNNI the 256-bit forms serve: sign transfer (vpsignb) has no 512-bit form
     "avx512": {"lanes": 16, "f32_tiles": _WIDE, "int_dot": "maddubs", "int_lanes": 8,
-               "int_tiles": ((4, 1), (2, 2), (1, 4)), "prefetch": 1280, "f32_unroll": 1},
+               "int_tiles": ((4, 1), (2, 2), (1, 4)), "prefetch": True, "f32_unroll": 1},
     # not yet measured on a chip without AVX-512
     "avxvnni": {"lanes": 8, "f32_tiles": ((6, 1), (2, 2), (1, 4)), "int_dot": "vnni",
                 "int_lanes": 8, "int_tiles": ((4, 1), (2, 2), (1, 4))},

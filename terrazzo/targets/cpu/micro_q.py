@@ -109,9 +109,10 @@ def _group(f: Function, isa: Isa, name: str, lay: P16, a: list[str], w: list[str
         blocks = [f.gep(p, block) for p in w]
         groups = [f.gep(p, inside) for p in blocks]
         if isa.prefetch and len(a) == 1:
+            ahead = f.mul("%panel", len(w))  # the same place in the tile that comes next
             for p in groups:
                 for line in range((lay.group + 63) // 64):
-                    prefetch(f, f.gep(p, isa.prefetch + 64 * line))
+                    prefetch(f, f.gep(p, f.add(ahead, 64 * line)))
         q = [f.gep(p, f.mul(g, 32)) for p in a]
         t: dict[tuple[int, int, int], str] = {}
         for h in range(2):
