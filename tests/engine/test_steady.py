@@ -15,6 +15,7 @@ from terrazzo.engine.model import Model
 from terrazzo.engine.options import Sampling
 from terrazzo.models import store
 from terrazzo.models.llama import Chunk
+from terrazzo.runtime import launch
 from terrazzo.targets.cpu import compile, jit
 from terrazzo.targets.cpu.elf import UNDEFINED, Object
 
@@ -134,6 +135,7 @@ def test_generated_code_cannot_allocate(monkeypatch: pytest.MonkeyPatch) -> None
 
     load = jit.load
     monkeypatch.setattr(jit, "load", noted)
+    monkeypatch.setattr(launch, "_launches", type(launch._launches)())
     compile.compiled.cache_clear()
     terrazzo.load(store.pull("smollm2"), threads=1, context=64)
     compile.compiled.cache_clear()
