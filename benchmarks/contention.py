@@ -5,7 +5,8 @@
 The other process is a loop pinned to one of the CPUs that this one may use; ours choose where they
 run. In turns, each for 24 tokens: 1 thread and 2 threads, first without the load, then with it.
 Figures: tokens/s, medians [smallest, largest]; the ratio, the median of the rounds'. Recovery:
-seconds from the load's end until 2 threads again decode 8 tokens at 0.9 of their rate without load.
+seconds from the load's end until 2 threads decode 8 tokens at 0.9 of the median of the third second
+after it (the machine's own pace changes over minutes).
 """
 
 from __future__ import annotations
@@ -54,6 +55,15 @@ def busy(cpu: int) -> subprocess.Popen[str]:
     return process
 
 
+def recovery(two: Decoder) -> float:
+    start = time.perf_counter()
+    seen: list[tuple[float, float]] = []
+    while (at := time.perf_counter() - start) < 3:
+        seen.append((at, two.rate(SHORT)))
+    usual = statistics.median(rate for at, rate in seen if at > 2)
+    return next(at for at, rate in seen if rate >= RATIO * usual)
+
+
 def rounds(one: Decoder, two: Decoder, count: int) -> tuple[list[float], list[float]]:
     """Rates of `count` rounds in turns."""
     pairs = [(one.rate(TOKENS), two.rate(TOKENS)) for _ in range(count)]
@@ -66,7 +76,6 @@ def measure(model: Path | str, count: int) -> dict[str, object]:
         raise SystemExit("this needs 2 CPUs")
     one, two = Decoder(model, 1), Decoder(model, 2)
     free = rounds(one, two, count)
-    usual = statistics.median(free[1])
     recoveries: list[float] = []
     loaded: tuple[list[float], list[float]] = ([], [])
     for turn in range(2):
@@ -79,10 +88,7 @@ def measure(model: Path | str, count: int) -> dict[str, object]:
         finally:
             other.kill()
             other.wait()
-        start = time.perf_counter()
-        while two.rate(SHORT) < RATIO * usual and time.perf_counter() - start < 10:
-            pass
-        recoveries.append(time.perf_counter() - start)
+        recoveries.append(recovery(two))
     ratios = [b / a for a, b in zip(*loaded, strict=True)]
     return {
         "free": free,

@@ -187,9 +187,8 @@ class Ready:
         self.scratch = pool.private_memory(each * threads)
         t = launch.table
         t[:4] = self.scratch.ctypes.data, each, self.control.ctypes.data, 0
-        self.program = pool.Program(
-            [(phase, t.ctypes.data) for phase in launch.code.phases], self.control
-        )
+        entries = [(phase, t.ctypes.data) for phase in launch.code.phases]
+        self.program = pool.Program(entries, self.control, may_shrink=True)
 
     def run(self) -> None:
         """Raises KernelFault: then outputs are unfinished."""

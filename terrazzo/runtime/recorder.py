@@ -40,7 +40,7 @@ class Recorder:
 
     def __init__(self, name: str, threads: int) -> None:
         self.threads = threads
-        self.recording = Recording(name)
+        self.recording = Recording(name, may_shrink=True)
         self.plan: Plan = plan(())
         self._buffers: list[_Buffer] = []
         self._starts: list[int] = []  # their addresses in order, and the buffers in that order

@@ -81,8 +81,9 @@ class Recording:
     of different recordings take turns by themselves). `cancel` may be called from anywhere.
     """
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, name: str, *, may_shrink: bool = False) -> None:
+        """`may_shrink`: see `pool.Program`."""
+        self.name, self._may_shrink = name, may_shrink
         self.scratch_bytes = 0  # per thread, the largest any launch asked for
         self._launches: list[_Launch] = []
         self._keep: list[object] = []
@@ -160,7 +161,9 @@ class Recording:
         self._keep.append(scratch)
         self._pool = cpu_pool.shared()
         _alive.add(self)
-        self._program = cpu_pool.Program(entries, self._control, guarded=True)
+        self._program = cpu_pool.Program(
+            entries, self._control, guarded=True, may_shrink=self._may_shrink
+        )
         self._launch = self._program.launch
 
     def _stride(self) -> int:

@@ -30,6 +30,34 @@ define void @count(ptr %t, i32 %tid, i32 %n) nounwind {
   ret void
 }
 
+; out[tid] += 1; a share of a million loads; thread 1 then sleeps for slot 9 µs, if not 0
+declare i32 @usleep(i32)
+define void @laggard(ptr %t, i32 %tid, i32 %n) nounwind {
+entry:
+  call void @count(ptr %t, i32 %tid, i32 %n)
+  %m = getelementptr i64, ptr %t, i64 9
+  %us = load i64, ptr %m
+  %us32 = trunc i64 %us to i32
+  %share = udiv i32 1000000, %n
+  br label %next
+next:
+  %i = phi i32 [ 0, %entry ], [ %j, %next ]
+  %x = load volatile i64, ptr %m
+  %j = add i32 %i, 1
+  %more = icmp slt i32 %j, %share
+  br i1 %more, label %next, label %done
+done:
+  %second = icmp eq i32 %tid, 1
+  %late = icmp ne i64 %us, 0
+  %rest = and i1 %second, %late
+  br i1 %rest, label %sleep, label %out
+sleep:
+  %r = call i32 @usleep(i32 %us32)
+  br label %out
+out:
+  ret void
+}
+
 ; units of work by the shared counter: out[unit] += 1 for unit < slot 9
 define void @dynamic(ptr %t, i32 %tid, i32 %n) nounwind {
 entry:

@@ -69,6 +69,29 @@ def test_empty_program_and_bad_thread_counts() -> None:
             pool.shared().run(program("noop", [table()]), bad)
 
 
+@pytest.mark.parametrize("may_shrink", [True, False])
+def test_a_late_thread_is_left_out(may_shrink: bool) -> None:
+    """While one thread comes late to every barrier, the caller runs alone but for trials; half a
+    second after that has ended both run."""
+    done = np.zeros(2, np.int64)
+    t = table(done.ctypes.data, 5000)
+    steps = pool.Program([(phase("laggard"), t.ctypes.data)] * 3, keep=t, may_shrink=may_shrink)
+
+    def seconds(length: float) -> np.ndarray:
+        done[:] = 0
+        end = time.perf_counter() + length
+        while time.perf_counter() < end:
+            assert pool.shared().run(steps, 2) == 3 << 2
+        return done.copy()
+
+    first, second = seconds(0.5)
+    assert second < first / 5 if may_shrink else second == first
+    t[9] = 0
+    seconds(0.5)
+    first, second = seconds(0.2)
+    assert second > 0.7 * first
+
+
 def test_python_threads_take_turns() -> None:
     counts = [np.zeros(4, np.int64) for _ in range(3)]
 

@@ -70,7 +70,9 @@ class Program:
     its table; both must outlive the program: pass what owns them as `keep`. Table slot 3
     must be 0 at the start and is 0 again after each phase. `control` is int64[2] or more (cancel
     and fault words, fault detail; table slot 2 points at it); made here if None.
-    `guarded` programs, run on the main thread, are cancelled by Ctrl-C.
+    `guarded` programs, run on the main thread, are cancelled by Ctrl-C. Those that `may_shrink`,
+    whose results do not depend on the thread count, run on the caller alone while that is faster
+    (pool_crowd_ir.py).
     """
 
     def __init__(
@@ -79,6 +81,7 @@ class Program:
         control: np.ndarray | None = None,
         *,
         guarded: bool = False,
+        may_shrink: bool = False,
         keep: object = None,
     ) -> None:
         self.entries = np.ascontiguousarray(entries, np.int64).reshape(-1, 2)
@@ -88,10 +91,11 @@ class Program:
         self.pool = 0
         self._keep = keep
         self._next: Program | None = None
-        self._fields = private_memory(80).view(np.int64)
+        self._fields = private_memory(16 * 8).view(np.int64)
         self._fields[:6] = (
             self.entries.ctypes.data, self.count, 0, self.control.ctypes.data, 0, guarded,
         )  # fmt: skip
+        self._fields[14] = may_shrink
         self.address = self._fields.ctypes.data
         self.launch = builtin(_launch(), self.address)
 

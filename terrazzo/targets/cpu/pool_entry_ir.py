@@ -84,11 +84,32 @@ check:
   br i1 %already, label %judge, label %go
 go:
   store ptr %program, ptr %pool
+  %p14 = getelementptr i64, ptr %program, i64 14
+  %may = load i64, ptr %p14
+  %fixed = icmp eq i64 %may, 0
+  %single = icmp eq i64 %n, 1
+  %simply = or i1 %single, %fixed
+  br i1 %simply, label %simple, label %choose
+simple:
   call void @post(ptr %pool, i64 %n)
-  %ran = call i64 @execute(ptr %pool, ptr %program, i32 0)
+  %ran1 = call i64 @execute(ptr %pool, ptr %program, i32 0, i64 %n)
+  br label %judge
+choose:
+  %t0 = call i64 @now()
+  %alone = call i1 @alone(ptr %program, i64 %t0)
+  %on = select i1 %alone, i64 1, i64 %n
+  %sleptp = getelementptr i64, ptr %pool, i64 4
+  %slept0 = load atomic i64, ptr %sleptp monotonic, align 8
+  call void @post(ptr %pool, i64 %on)
+  %ran = call i64 @execute(ptr %pool, ptr %program, i32 0, i64 %on)
+  %slept1 = load atomic i64, ptr %sleptp monotonic, align 8
+  %slept = sub i64 %slept1, %slept0
+  %t1 = call i64 @now()
+  %took = sub i64 %t1, %t0
+  call void @learn(ptr %program, i64 %n, i64 %on, i64 %took, i64 %t1, i64 %slept)
   br label %judge
 judge:
-  %done = phi i64 [ 0, %check ], [ %ran, %go ]
+  %done = phi i64 [ 0, %check ], [ %ran1, %simple ], [ %ran, %choose ]
   %p1 = getelementptr i64, ptr %program, i64 1
   %count = load i64, ptr %p1
   %words = load atomic i64, ptr %control monotonic, align 8

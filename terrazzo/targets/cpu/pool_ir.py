@@ -5,12 +5,13 @@ Memory shared by the threads (offsets in bytes; each hot word has two cache line
 because Intel's prefetcher fetches lines in pairs):
 
     pool:     0 { ptr program (null: workers exit), i64 threads there are, i64 pthread_self of the
-              main thread, i32 lock: 0 free, 1 held, 2 held and wanted } | 128 i32 arrivals
+              main thread, i32 lock: 0 free, 1 held, 2 held and wanted, i64 ns that threads slept
+              at barriers } | 128 i32 arrivals
               256 i32 phase | 384 i32 sleepers | 512 + 128 * tid: mailbox
     mailbox:  { i32 sequence, i32 sleepers, i32 tid, pad, ptr pool }, and on its second line the
               thread's habits of waiting { i64 budget, i64 turns }: 64 barriers, 80 programs
-    program:  i64 x 10 { entries, count, threads, control, profile or 0, guarded 0/1, barrier spin,
-              idle spin, pool, program to run next or 0 }
+    program:  i64 x 16 { entries, count, threads, control, profile or 0, guarded 0/1, barrier spin,
+              idle spin, pool, program to run next or 0, 6 of pool_crowd_ir.py }
     entry:    { ptr phase, ptr table }
     control:  { i32 cancel, i32 fault, i64 fault detail }; cancel: bit 0 asked for, bit 1 Ctrl-C
     profile:  i64 [count][threads][2]: cycle counter before and after each phase
@@ -30,6 +31,7 @@ from __future__ import annotations
 from string import Template
 
 from terrazzo.targets.cpu.futex import system_ir
+from terrazzo.targets.cpu.pool_crowd_ir import CROWD_IR, LONGEST_NS, REST_NS, SHORTEST_NS
 from terrazzo.targets.cpu.pool_entry_ir import ENTRY_IR
 
 ARRIVALS, PHASE, SLEEPERS, MAILBOXES, STRIDE = 128, 256, 384, 512, 128
@@ -37,14 +39,11 @@ HABITS = MAILBOXES + 64
 LEAST_PAUSES = 32  # about 1 µs: the skew of threads that do equal work
 
 _IR = r"""
-declare i64 @llvm.umin.i64(i64, i64)
-declare i64 @llvm.umax.i64(i64, i64)
-
 ; Waits until *word != old and returns what it is then: spins as long as `habit` has learnt to be
 ; worth it, at most `limit` pauses, then sleeps. One turn in mask + 1 tries the whole limit.
-; habit: { i64 budget, i64 turns }, this thread's own.
+; habit: { i64 budget, i64 turns }, this thread's own. Adds the ns slept to *slept.
 define internal i32 @wait_change(ptr %word, i32 %old, ptr %sleepers, ptr %habit, i64 %limit,
-                                 i64 %mask) nounwind {
+                                 i64 %mask, ptr %slept) nounwind {
 entry:
   %first = load atomic i32, ptr %word acquire, align 4
   %there = icmp ne i32 %first, %old
@@ -85,6 +84,7 @@ vain:
   %half = lshr i64 %budget, 1
   %some = call i64 @llvm.umax.i64(i64 %half, i64 $LEAST)
   store i64 %some, ptr %habit
+  %t0 = call i64 @now()
   br label %sleep
 sleep:
   ; The waker changes the word before it reads `sleepers`; we count ourselves before the kernel
@@ -94,9 +94,14 @@ sleep:
   %s1 = atomicrmw sub ptr %sleepers, i32 1 seq_cst
   %now = load atomic i32, ptr %word acquire, align 4
   %same = icmp eq i32 %now, %old
-  br i1 %same, label %sleep, label %out
+  br i1 %same, label %sleep, label %awake
+awake:
+  %t1 = call i64 @now()
+  %ns = sub i64 %t1, %t0
+  %s2 = atomicrmw add ptr %slept, i64 %ns monotonic
+  br label %out
 out:
-  %value = phi i32 [ %first, %entry ], [ %seen, %worth ], [ %now, %sleep ]
+  %value = phi i32 [ %first, %entry ], [ %seen, %worth ], [ %now, %awake ]
   ret i32 %value
 }
 
@@ -145,20 +150,19 @@ wake:
 released:
   ret i32 %stop
 wait:
+  %slept = getelementptr i64, ptr %pool, i64 4
   %seen = call i32 @wait_change(ptr %phase, i32 %old, ptr %sleepers, ptr %habit,
-                               i64 %spin, i64 31)
+                               i64 %spin, i64 31, ptr %slept)
   %said = and i32 %seen, 1
   ret i32 %said
 }
 
-; Runs the program's entries as thread `tid`; returns how many were done when it ended.
-define internal i64 @execute(ptr %pool, ptr %program, i32 %tid) nounwind {
+; Runs the program's entries as thread `tid` of n64; returns how many were done when it ended.
+define internal i64 @execute(ptr %pool, ptr %program, i32 %tid, i64 %n64) nounwind {
 entry:
   %entries = load ptr, ptr %program
   %p1 = getelementptr i64, ptr %program, i64 1
   %count = load i64, ptr %p1
-  %p2 = getelementptr i64, ptr %program, i64 2
-  %n64 = load i64, ptr %p2
   %n = trunc i64 %n64 to i32
   %p3 = getelementptr i64, ptr %program, i64 3
   %control = load ptr, ptr %p3
@@ -225,12 +229,13 @@ entry:
   %poolp = getelementptr i8, ptr %mail, i64 16
   %pool = load ptr, ptr %poolp
   %habit = getelementptr i8, ptr %mail, i64 80
+  %slept = getelementptr i8, ptr %mail, i64 96 ; of idleness: nobody asks
   br label %idle
 idle:
   %last = phi i32 [ 0, %entry ], [ %now, %work ]
   %patience = phi i64 [ 0, %entry ], [ %spin, %work ]
   %now = call i32 @wait_change(ptr %mail, i32 %last, ptr %sleepers, ptr %habit,
-                               i64 %patience, i64 7)
+                               i64 %patience, i64 7, ptr %slept)
   %program = load ptr, ptr %pool
   %quit = icmp eq ptr %program, null
   br i1 %quit, label %out, label %work
@@ -238,7 +243,9 @@ work:
   ; Read before executing: once the last barrier is passed the program belongs to the caller again.
   %p7 = getelementptr i64, ptr %program, i64 7
   %spin = load i64, ptr %p7
-  %r = call i64 @execute(ptr %pool, ptr %program, i32 %tid)
+  %p2 = getelementptr i64, ptr %program, i64 2
+  %n = load i64, ptr %p2
+  %r = call i64 @execute(ptr %pool, ptr %program, i32 %tid, i64 %n)
   br label %idle
 out:
   ret ptr null
@@ -306,4 +313,5 @@ def pool_ir(machine: str | None = None) -> str:
         HABITS=HABITS,
         LEAST=LEAST_PAUSES,
     )
-    return system_ir(machine=machine) + offsets + ENTRY_IR
+    crowd = Template(CROWD_IR).substitute(SHORTEST=SHORTEST_NS, LONGEST=LONGEST_NS, REST=REST_NS)
+    return system_ir(machine=machine) + crowd + offsets + ENTRY_IR
