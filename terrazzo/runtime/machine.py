@@ -54,6 +54,23 @@ def read_bandwidth(working_set: int, threads: int) -> float:
     return share * threads / seconds / 1e9
 
 
+def stream_bandwidth(inputs: int, size: int, threads: int) -> float:
+    """GB/s of a loop that reads `inputs` arrays of `size` bytes and writes one, reads and writes
+    counted once each; the better one of plain stores and stores that bypass the caches.
+
+    Raises MemoryShortage if the arrays do not fit.
+    """
+    unit = probes.READ_STEP
+    share = max(size // threads // unit, 1) * unit
+    apart = share * threads
+    arena.check_memory(apart * (inputs + 1), "measuring the bandwidth")
+    data = pool.private_memory(apart * (inputs + 1))
+    data[:: os.sysconf("SC_PAGE_SIZE")] = 1
+    codes = [_code(f"stream{n}", probes.stream_ir(inputs, n == 1)) for n in range(2)]
+    seconds = min(_best(code, "stream", threads, data, share, apart) for code in codes)
+    return apart * (inputs + 1) / seconds / 1e9
+
+
 def f32_peak(threads: int) -> float:
     """GFLOP/s of fused multiply-adds in registers, at the widest vectors used."""
     text, work = probes.fma_ir(cpu_isa.detect())
@@ -101,16 +118,21 @@ def measure(threads: int, working_sets: tuple[int, ...] = (256 << 10, 96 << 20))
 
 @cache
 def _code(name: str, text: str) -> jit.Module:
-    return objcache.module(text, host.HostIsa())
+    return objcache.module(text, cpu_isa.detect())
 
 
 def _best(
-    code: jit.Module, phase: str, threads: int, data: np.ndarray | None = None, share: int = 0
+    code: jit.Module,
+    phase: str,
+    threads: int,
+    data: np.ndarray | None = None,
+    share: int = 0,
+    apart: int = 0,
 ) -> float:
     """Seconds of one repetition of `phase`, the least of several timed runs."""
     sinks = pool.private_memory(64 * threads)
     table = np.zeros(16, np.int64)
-    table[8:12] = 0 if data is None else data.ctypes.data, share, 1, sinks.ctypes.data
+    table[8:13] = 0 if data is None else data.ctypes.data, share, 1, sinks.ctypes.data, apart
     steps = pool.Program([(code.address(phase), table.ctypes.data)], keep=(code, table, sinks))
 
     def run() -> None:
@@ -172,4 +194,4 @@ def _cpu_model() -> str:
         name, _, value = line.partition(":")
         if name.strip() == "model name":
             return value.strip()
-    return cpu_isa.detect().cpu
+    return host.facts().cpu

@@ -1,7 +1,7 @@
-"""LLVM IR of the loops that measure a machine: reading memory, fused multiply-adds, integer dots.
+"""LLVM IR of the loops that measure a machine: reading and writing memory, multiply-adds, int dots.
 
 Phases with slots 8 data, 9 bytes per thread (multiple of 256), 10 repetitions, 11 sink (64 bytes a
-thread, so that nothing is computed for nothing).
+thread, so that nothing is computed for nothing), 12 bytes from one array to the next (streams).
 """
 
 from __future__ import annotations
@@ -73,6 +73,47 @@ end:
 {_TAIL}"""
 
 
+def stream_ir(inputs: int, around: bool) -> str:
+    """@stream: writes the sums of `inputs` arrays of this thread's bytes, which lie slot 12 bytes
+    apart after the written one, `repetitions` times. `around`: stores that bypass the caches."""
+    count = READ_STEP // 64
+    vector = "<16 x i32>"
+    hint = ", !nontemporal !0" if around else ""
+    lines = [f"  %at{n} = getelementptr i8, ptr %from{n}, i64 %i" for n in range(inputs + 1)]
+    for c in range(count):
+        for n in range(inputs + 1):
+            lines.append(f"  %p{n}_{c} = getelementptr i8, ptr %at{n}, i64 {64 * c}")
+            if n:
+                lines.append(f"  %x{n}_{c} = load {vector}, ptr %p{n}_{c}, align 64")
+        total = f"%x1_{c}"
+        for n in range(2, inputs + 1):
+            lines.append(f"  %s{n}_{c} = add {vector} {total}, %x{n}_{c}")
+            total = f"%s{n}_{c}"
+        lines.append(f"  store {vector} {total}, ptr %p0_{c}, align 64{hint}")
+    bases = "".join(
+        f"  %off{n} = mul i64 %apart, {n}\n  %from{n} = getelementptr i8, ptr %mine, i64 %off{n}\n"
+        for n in range(inputs + 1)
+    )
+    body = "\n".join(lines)
+    head = _HEAD.format(name="stream")
+    return f"""{"!0 = !{i32 1}" if around else ""}{head}turn:
+  %round = phi i64 [ 0, %entry ], [ %next, %end ]
+  %s12 = getelementptr i64, ptr %t, i64 12
+  %apart = load i64, ptr %s12
+{bases}  br label %step
+step:
+  %i = phi i64 [ 0, %turn ], [ %j, %step ]
+{body}
+  %j = add i64 %i, {READ_STEP}
+  %more = icmp ult i64 %j, %bytes
+  br i1 %more, label %step, label %end
+end:
+  %next = add i64 %round, 1
+  %again = icmp ult i64 %next, %times
+  br i1 %again, label %turn, label %out
+{_TAIL}"""
+
+
 def _chains_ir(name: str, vector: str, body: str, declare: str) -> str:
     """`body` with {i}: %y{i} from %x{i}, %u and %v (loaded from the sink)."""
     phis = "".join(
@@ -107,6 +148,16 @@ def fma_ir(isa: Isa) -> tuple[str, int]:
 def int_dot_ir(isa: Isa) -> tuple[str, int] | None:
     """@int_dot: the integer dot the micro-kernels use, u8 x i8; None where it is plain code."""
     lanes = isa.int_lanes
+    if isa.int_dot in ("sdot", "smmla"):
+        name = f"@llvm.aarch64.neon.{isa.int_dot}.v4i32.v16i8"
+        body = (
+            "  %c{i} = bitcast <4 x i32> %u to <16 x i8>\n"
+            f"  %y{{i}} = call <4 x i32> {name}(<4 x i32> %x{{i}}, <16 x i8> %c{{i}},"
+            " <16 x i8> %c{i})\n"
+        )
+        declare = f"declare <4 x i32> {name}(<4 x i32>, <16 x i8>, <16 x i8>)\n"
+        macs = 32 if isa.int_dot == "smmla" else 16
+        return _chains_ir("int_dot", "<4 x i32>", body, declare), CHAINS * macs * INT_OPS
     if isa.int_dot == "vnni":
         words, octets = f"<{lanes} x i32>", f"<{4 * lanes} x i8>"
         name = f"@llvm.x86.avx512.vpdpbusd.{32 * lanes}"
