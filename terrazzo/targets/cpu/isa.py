@@ -33,8 +33,8 @@ class Isa:
     `int_tiles`: (tokens, panels). Both lists end with one row. `prefetch`: while one row streams
     low-bit weights, the tile of panels that comes next is read ahead. `f32_unroll`: steps along K
     in one block of code (LLVM loads a block's broadcasts first, which spills the sums where they
-    fill the registers). `half`: f16 is converted by an instruction. `reason`: why this one was chosen, `masked`: features of this CPU that its code
-    may not use; both for `terrazzo doctor`.
+    fill the registers). `half`: f16 is converted by an instruction. `reason`: why this one was
+    chosen, `masked`: features of this CPU that its code may not use; both for `terrazzo doctor`.
     """
 
     name: str
