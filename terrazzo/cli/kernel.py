@@ -310,10 +310,9 @@ def spelt(x: Any) -> str:
     shape = getattr(x, "shape", None)
     if shape is None:
         return str(x)
-    from terrazzo.ir.types import DTYPES
+    from terrazzo.ir.types import element
 
-    names = {d.numpy: d.name for d in DTYPES.values()}
-    dtype = x.format if hasattr(x, "format") else names[x.dtype]
+    dtype = x.format if hasattr(x, "format") else element(x.dtype)
     return f"{dtype}[{', '.join(map(str, shape))}]"
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import ml_dtypes
 import numpy as np
 
 
@@ -27,6 +26,10 @@ class DType:
 
     @property
     def numpy(self) -> np.dtype:
+        if self.name == "bf16":  # not at the top: the import takes half a second (ml_dtypes 0.7)
+            from ml_dtypes import bfloat16
+
+            return np.dtype(bfloat16)
         return np.dtype(_NUMPY[self.name])
 
     def __repr__(self) -> str:
@@ -45,11 +48,17 @@ bool_ = DType("bool", 8, "bool")
 i16 = DType("i16", 16, "int")
 
 _NUMPY = {
-    "f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16, "i8": np.int8, "u8": np.uint8,
-    "i32": np.int32, "u32": np.uint32, "bool": np.bool_,
-    "i16": np.int16,
+    "f32": np.float32, "f16": np.float16, "i8": np.int8, "u8": np.uint8, "i32": np.int32,
+    "u32": np.uint32, "bool": np.bool_, "i16": np.int16,
 }  # fmt: skip
 DTYPES = {d.name: d for d in (f32, f16, bf16, i8, u8, i32, u32, bool_)}
+_BY_NAME = {"bfloat16" if d is bf16 else d.numpy.name: d for d in DTYPES.values()}
+
+
+def element(dtype: np.dtype) -> DType | None:
+    """An array's element type; None where tensors have none such (a foreign byte order, say)."""
+    found = _BY_NAME.get(dtype.name)
+    return found if found is not None and found.numpy == dtype else None
 
 
 @dataclass(frozen=True)

@@ -14,11 +14,9 @@ from typing import Any
 import numpy as np
 
 from terrazzo.errors import ArgumentError
-from terrazzo.ir.types import DTYPES, DType, ElemType, Format, plain
+from terrazzo.ir.types import DType, ElemType, Format, element, plain
 from terrazzo.lang.kernel import Kernel, ParamSpec
 from terrazzo.lang.types import TypeVar
-
-_ELEMENTS: dict[np.dtype, DType] = {d.numpy: d for d in DTYPES.values()}
 
 
 @dataclass(frozen=True)
@@ -160,7 +158,7 @@ def _tensor(kernel: Kernel, p: ParamSpec, value: Any) -> Tensor:
                 kernel, p, f"got {shape[-1]}", f"`{p.dims[-1]}` in groups of {fmt.group} ({fmt})"
             )
         return Tensor(p, value, fmt, shape, None)
-    dtype = _ELEMENTS.get(value.dtype)  # a foreign byte order is a type of its own
+    dtype = element(value.dtype)
     if dtype is None:
         raise _error(kernel, p, f"got {value.dtype}", _expected(p))
     _check_type(kernel, p, dtype, value)
