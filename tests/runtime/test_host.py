@@ -128,7 +128,8 @@ rms_norm(x, np.ones(64, np.float32), out, 1e-5)
 pool.shared()
 machine.describe()
 isa.detect()
-print(sorted(m for m in sys.modules if m.startswith(("llvmlite", "terrazzo.targets.cpu.codegen"))))
+SLOW = ("llvmlite", "ml_dtypes", "terrazzo.targets.cpu.codegen")  # to import
+print(sorted(m for m in sys.modules if m.startswith(SLOW)))
 """
 
 
