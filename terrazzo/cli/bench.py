@@ -16,11 +16,12 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from terrazzo.cli import options, terminal
+from terrazzo.cli import options, roofline_plot, terminal
 from terrazzo.errors import OptionError, TerrazzoError
 
 if TYPE_CHECKING:
@@ -34,6 +35,10 @@ PROFILES = 41
 Prompt = Annotated[int, typer.Option(min=1, help="Tokens of the prompt.")]
 Decode = Annotated[int, typer.Option(min=2, help="Tokens to decode.")]
 Depth = Annotated[int, typer.Option(min=0, help="Tokens of context before those decoded.")]
+Roofline = Annotated[
+    bool, typer.Option("--roofline", help="Each kernel against this machine's limits, instead.")
+]
+Plot = Annotated[Path | None, typer.Option(help="With --roofline: draw it into this SVG file.")]
 Runs = Annotated[int, typer.Option(min=1, help="Runs of each; the median counts.")]
 
 
@@ -45,12 +50,35 @@ def command(
     runs: Runs = 5,
     threads: options.Threads = None,
     activations: options.Activations = "int8",
+    roofline: Roofline = False,
+    plot: Plot = None,
     json: options.Json = False,
 ) -> None:
     """Measure a model: tokens per second, start, memory, dispatch, bandwidth, time per kernel."""
+    if plot is not None and not roofline:
+        raise OptionError("--plot draws what --roofline measures", "give both")
+    if roofline:
+        show_roofline(model, prompt, depth, threads, activations, json, plot)
+        return
     with terminal.progress(f"loading {model}") as line:
         result = measure(model, prompt, decode, depth, runs, threads, activations, line.report)
     terminal.print_json(result) if json else report(result)
+
+
+def show_roofline(
+    model: str, prompt: int, depth: int, threads: int | None, activations: str, json: bool,
+    plot: Path | None,
+) -> None:  # fmt: skip
+    """Every kernel against the machine's limits, instead of the model's figures."""
+    from terrazzo.cli import roofline
+    from terrazzo.engine import model as engine
+
+    with terminal.progress(f"loading {model}") as line:
+        m = engine.load(model, activations=activations, threads=threads, progress=line.report)
+        result = roofline.measure(m, prompt, depth, line.report)
+    if plot is not None:
+        plot.write_text(roofline_plot.plot(result), encoding="utf-8")
+    terminal.print_json(result) if json else roofline.report(result)
 
 
 def measure(
@@ -66,8 +94,11 @@ def measure(
     m = engine.load(model, activations=activations, threads=threads, progress=say)
     longest = max(prompt + 1, depth + decode + 2)
     if longest > m.context:
-        raise OptionError(f"{longest:,} tokens do not fit the context of {m.context:,}",
-                          "choose a smaller --prompt, --depth or --decode")  # fmt: skip
+        raise OptionError(
+            f"a prompt of {prompt:,} tokens, or {decode:,} after {depth:,}, is more than the"
+            f" context of {m.context:,}",
+            "choose a smaller --prompt, --depth or --decode",
+        )
     rates = {"prefill": [], "decode": []}
     profiles: dict[str, list[Profile]] = {"prefill": [], "decode": []}
     for n in range(runs + 1):  # the first warms up and does not count
@@ -127,18 +158,18 @@ def measure(
 
 def _prefill(m: Model, tokens: int, run: int) -> float:
     """Tokens/s of a prompt whose beginning no earlier run has shared."""
-    m.generate_ids(_ids(m, tokens, 2 * run), 1, ignore_eos=True)
+    m.generate_ids(ids(m, tokens, 2 * run), 1, ignore_eos=True)
     return tokens / m.stats.first_token_s
 
 
 def _decode(m: Model, tokens: int, depth: int, run: int) -> float:
     """Tokens/s behind a context that all runs share, each from a token of its own on."""
-    context = _ids(m, depth, 1) if depth else []
+    context = ids(m, depth, 1) if depth else []
     m.generate_ids([*context, run % m.config.vocab_size], tokens + 1, ignore_eos=True)
     return m.stats.decode_tokens_per_s
 
 
-def _ids(m: Model, count: int, run: int) -> list[int]:
+def ids(m: Model, count: int, run: int) -> list[int]:
     import random  # NumPy's own would be 4 MiB more that the measured peak counts
 
     ids = random.Random(run).choices(range(m.config.vocab_size), k=count)

@@ -89,3 +89,20 @@ def test_doctor_names_a_folder_that_cannot_be_used(
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("TERRAZZO_CACHE", str(tmp_path / "file" / "cache"))
     assert "cannot be made" in run("doctor", "--threads", 1).out
+
+
+def test_roofline(run: Run, model_path: Path, tmp_path: Path) -> None:
+    picture = tmp_path / "roofline.svg"
+    said = json.loads(run("bench", model_path, "--roofline", "--prompt", 20, "--depth", 20,
+                          "--plot", picture, "--json").out)  # fmt: skip
+    prefill, decode = said["steps"]
+    assert (prefill["tokens"], prefill["start"]) == (20, 0)
+    assert (decode["tokens"], decode["start"]) == (1, 21)
+    for step in said["steps"]:
+        assert sum(k["share_of_time"] for k in step["kernels"]) == pytest.approx(1)
+        assert all(k["us"] > 0 and k["least_us"] > 0 for k in step["kernels"])
+    assert picture.read_text().startswith("<svg") and "attention" in picture.read_text()
+
+
+def test_plot_wants_roofline(run: Run, model_path: Path, tmp_path: Path) -> None:
+    assert "--roofline" in run("bench", model_path, "--plot", tmp_path / "x.svg").error_line()
