@@ -1,0 +1,159 @@
+"""Whether we have become slower: ratios of this machine, now, against the stored ones.
+
+    python benchmarks/guard.py [--short] [--store] [--json]     (make bench-guard)
+
+No times are compared, only ratios of figures taken in turns in one process: the median over the
+rounds, and how far each may fall below what `guard.json` has for this instruction set. Ratios
+depend on the chip as well: they were stored on one CPU a set, which the file names. A ratio above
+the stored one never fails. `--store` writes what was measured as the new figures. Exit status 1: a
+ratio is below its limit. A set without stored figures is an error: nothing was guarded.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+STORED = Path(__file__).with_name("guard.json")
+TOLERANCE = 0.25  # a ratio may fall by this share; the machines are shared, medians move by 10-15 %
+N, K = 1536, 576  # a layer of the demo model: 1.7 MB of f32, in a core's second cache
+Work = dict[str, Callable[[], object]]
+
+
+def seconds(run: Callable[[], object], least: float) -> float:
+    """Of one call, over at least `least` seconds."""
+    run()
+    count, start = 0, time.perf_counter()
+    while (took := time.perf_counter() - start) < least:
+        run()
+        count += 1
+    return took / count
+
+
+def layers() -> Work:
+    """linear of M rows x [K, N] by weight format, on one thread; NumPy's product beside it."""
+    from terrazzo.ir import formats
+    from terrazzo.ir.packed import Packed
+    from terrazzo.kernels.linear import linear
+    from terrazzo.kernels.norm import rms_norm
+    from terrazzo.runtime import launch
+    from terrazzo.targets.cpu import layouts
+
+    rng = np.random.default_rng(0)
+    weight = rng.standard_normal((N, K), dtype=np.float32)
+    work: Work = {}
+    for m in (1, 64):
+        x = rng.standard_normal((m, K), dtype=np.float32)
+        a8 = Packed(formats.A8, (m, K), formats.encode("a8", x))
+        for name in ("f32", "q8_0", "q4_0"):
+            out = np.empty((m, N), np.float32)
+            if name == "f32":
+                given: dict[str, Any] = {"a": x, "w": weight}
+            else:
+                data = layouts.repack(name, formats.encode(name, weight), N, K)
+                rows = data.reshape(-1, layouts.panel_bytes(name, K))
+                w = Packed(layouts.packed(formats.FORMATS[name]), (N, K), rows)
+                given = {"a": a8, "w": w}
+            ready = launch.Ready(launch.prepare(linear, (), {**given, "out": out}), 1)
+            ready.given = {**given, "out": out}
+            work[f"{name} x{m}"] = ready.run
+        out = np.empty((m, N), np.float32)
+        work[f"numpy x{m}"] = lambda x=x, out=out: np.matmul(x, weight.T, out=out)
+    x = rng.standard_normal((512, K), dtype=np.float32)
+    out, scale = np.empty_like(x), np.ones(K, np.float32)
+    given = {"x": x, "weight": scale, "out": out, "eps": 1e-5}
+    ready = launch.Ready(launch.prepare(rms_norm, (), given), 1)
+    ready.given = given
+    work["rms_norm"] = ready.run
+    work["copy"] = lambda: np.copyto(out, x)
+    return work
+
+
+RATIOS = {  # name: (how much faster this ..., than this)
+    "numpy / f32, 64 rows": ("f32 x64", "numpy x64"),
+    "f32 / q8_0, 1 row": ("q8_0 x1", "f32 x1"),
+    "f32 / q4_0, 1 row": ("q4_0 x1", "f32 x1"),
+    "f32 / q8_0, 64 rows": ("q8_0 x64", "f32 x64"),
+    "f32 / q4_0, 64 rows": ("q4_0 x64", "f32 x64"),
+    "copy / rms_norm": ("rms_norm", "copy"),
+}
+
+
+def kernels(count: int, least: float) -> dict[str, float]:
+    work = layers()
+    took: dict[str, list[float]] = {name: [] for name in work}
+    for _ in range(count):
+        for name, run in work.items():
+            took[name].append(seconds(run, least))
+    return {
+        name: statistics.median(b / a for a, b in zip(took[fast], took[slow], strict=True))
+        for name, (fast, slow) in RATIOS.items()
+    }
+
+
+def model(count: int, tokens: int) -> dict[str, float]:
+    """Decoding by threads, and the share of the measured bandwidth that one thread's reading of the
+    weights takes."""
+    from contention import Decoder
+
+    from terrazzo.runtime import machine, threads
+
+    one = Decoder("smollm2", 1)
+    size = one.m.step.weights.nbytes
+    two = Decoder("smollm2", 2) if threads.default_threads() > 1 else None
+    pace: list[float] = []
+    shares: list[float] = []
+    for _ in range(count):
+        rate = one.rate(tokens)
+        shares.append(rate * size / (machine.read_bandwidth(size, 1) * 1e9))
+        if two is not None:
+            pace.append(two.rate(tokens) / rate)
+    found = {"decode: share of bandwidth, 1 thread": statistics.median(shares)}
+    if pace:
+        found["decode: 2 threads / 1 thread"] = statistics.median(pace)
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--short", action="store_true", help="some 10 s: kernels only")
+    parser.add_argument("--store", action="store_true", help="keep what is measured as the figures")
+    parser.add_argument("--json", action="store_true")
+    args = parser.parse_args()
+    from terrazzo.runtime import machine
+    from terrazzo.targets.cpu import isa as isas
+
+    isa = isas.detect()
+    stored = json.loads(STORED.read_text()) if STORED.exists() else {}
+    known = stored.get(isa.name)
+    if known is None and not args.store:
+        raise SystemExit(f"error: {STORED.name} has nothing for {isa.name}: run with --store first")
+    found = kernels(5, 0.03) if args.short else {**kernels(9, 0.06), **model(5, 32)}
+    if args.store:
+        old = known["ratios"] if known else {}
+        ratios = {name: round(value, 3) for name, value in found.items()}
+        stored[isa.name] = {"cpu": machine.describe().cpu, "ratios": {**old, **ratios}}
+        STORED.write_text(json.dumps(stored, indent=2, sort_keys=True) + "\n")
+        known = stored[isa.name]
+    limits = {n: v * (1 - TOLERANCE) for n, v in known["ratios"].items() if n in found}
+    bad = [name for name, limit in limits.items() if found[name] < limit]
+    if args.json:
+        print(json.dumps({"isa": isa.name, "found": found, "limits": limits, "below": bad}))
+    else:
+        print(f"{isa.name}; stored on {known['cpu']}, now on {machine.describe().cpu}")
+        for name, value in found.items():
+            limit = f"at least {limits[name]:.2f}" if name in limits else "not stored"
+            print(f"{name:<38}{value:7.2f}  {limit}{'  BELOW' if name in bad else ''}")
+    sys.exit(1 if bad else 0)
+
+
+if __name__ == "__main__":
+    main()
