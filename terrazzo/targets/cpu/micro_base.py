@@ -45,10 +45,11 @@ def fma(f: Function, lanes: int, a: str, b: str, c: str) -> str:
     return f.call(v, f"llvm.fma.v{lanes}f32", [(v, a), (v, b), (v, c)])
 
 
-def prefetch(f: Function, p: str) -> None:
-    """Read ahead into L2 (L1 has too few outstanding misses to reach memory's bandwidth, and a
-    tile of panels does not fit it); never faults, so `p` may lie past the data."""
-    f.call("void", "llvm.prefetch.p0", [("ptr", p), ("i32", "0"), ("i32", "2"), ("i32", "1")])
+def prefetch(f: Function, p: str, level: int = 2) -> None:
+    """Read ahead into L2, or L1 of what L2 has (L1 has too few outstanding misses to reach
+    memory's bandwidth); never faults, so `p` may lie past the data."""
+    near = str(4 - level)  # LLVM's locality: 3 is L1
+    f.call("void", "llvm.prefetch.p0", [("ptr", p), ("i32", "0"), ("i32", near), ("i32", "1")])
 
 
 def half_to_float(f: Function, native: bool, lanes: int, bits: str) -> str:

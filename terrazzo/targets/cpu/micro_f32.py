@@ -17,11 +17,13 @@ from terrazzo.targets.cpu.micro_base import (
     finish,
     fma,
     half_to_float,
+    prefetch,
     splat,
     start_value,
     widths,
 )
 
+_AHEAD = 1024  # bytes of each panel, which comes from L2: 512 rows of four fill L1 twice
 Pages = Literal["", "n", "k"]
 _ARGS = [("ptr", "a"), ("i64", "lda"), ("ptr", "b"), ("i64", "panel"), ("i64", "ldb"),
          ("ptr", "c"), ("i64", "ldc")]  # fmt: skip
@@ -89,6 +91,9 @@ def _tile(isa: Isa, dtype: DType, symbol: str, pages: Pages, rows: int, wide: in
                 acc = dict(zip(at, carried, strict=True))
                 for u in range(unroll):
                     row = f.mul(f.mul(f.add(k, u), "%ldb"), dtype.bytes)
+                    if isa.prefetch and rows > 2:  # else there is no time to wait for L1
+                        for q in b:
+                            prefetch(f, f.gep(q, f.add(row, _AHEAD)), level=1)
                     bv = {
                         (j, p): _columns(
                             f, isa, dtype, f.gep(f.gep(b[j], row), lanes * p * dtype.bytes)
