@@ -53,7 +53,7 @@ class Stats:
 
 @dataclass(frozen=True)
 class LoadTimes:
-    """Seconds: `open` header and tokenizer, `weights` repacked or read, `compile` kernels and
+    """Seconds: `open` header and tokenizer, `weights` repacked or mapped, `compile` kernels and
     recording."""
 
     open: float

@@ -48,7 +48,7 @@ def read_bandwidth(working_set: int, threads: int) -> float:
     unit = probes.READ_STEP
     share = max(working_set // threads // unit, 1) * unit
     arena.check_memory(share * threads, "measuring the bandwidth")
-    data = pool.large_memory(share * threads)  # where weights are
+    data = pool.large_memory(share * threads)
     data[:: os.sysconf("SC_PAGE_SIZE")] = 1  # untouched pages are all one page of zeros
     seconds = _best(_code("read", probes.read_ir()), "read", threads, data, share)
     return share * threads / seconds / 1e9
