@@ -27,7 +27,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test lint test-isa oracle ascend bench bench-peer clean
+.PHONY: help run test lint test-isa oracle ascend bench bench-peer bench-kernels clean
 
 help:
 	@sed -n 's/^# make/make/p' Makefile
@@ -60,17 +60,7 @@ $(VENV)/.dev: $(VENV)/.run
 $(ORACLE)/.made:
 	$(call new-environment,$(ORACLE))
 
-$(ORACLE)/.# TERRAZZO_ISA masks the CPU down to a set; the best one is what `make test` runs. ISAS and ISA_TESTS
-# choose fewer. The compiler for another machine needs gcc-aarch64-linux-gnu and qemu-user (Debian).
-ISAS ?= $(shell $(BIN)/python -c 'from terrazzo.targets.cpu.isa import runnable; print(*runnable()[1:])')
-ISA_TESTS ?= tests/cpu tests/kernels tests/runtime tests/engine tests/models tests/lang tests/cli
-
-test-isa: $(VENV)/.dev
-	@$(BIN)/terrazzo pull smollm2
-	@for isa in $(ISAS); do echo "instruction set $$isa"; \
-	  TERRAZZO_ISA=$$isa $(BIN)/python -m pytest $(ISA_TESTS) $(PYTEST_OPTIONS) || exit 1; done
-
-oracle: $(ORACLE)/.made pyproject.toml
+$(ORACLE)/.oracle: $(ORACLE)/.made pyproject.toml
 	@echo "installing the oracles into $(ORACLE)"
 	@$(ORACLE)/bin/python $(PIP) --editable '.[oracle]'
 	@touch $@
@@ -97,6 +87,16 @@ lint: $(VENV)/.dev
 test: lint
 	@$(BIN)/terrazzo pull smollm2
 	$(BIN)/python -m pytest --ignore tests/oracle $(PYTEST_OPTIONS)
+
+# TERRAZZO_ISA masks the CPU down to a set; the best one is what `make test` runs. ISAS and ISA_TESTS
+# choose fewer. The compiler for another machine needs gcc-aarch64-linux-gnu and qemu-user (Debian).
+ISAS ?= $(shell $(BIN)/python -c 'from terrazzo.targets.cpu.isa import runnable; print(*runnable()[1:])')
+ISA_TESTS ?= tests/cpu tests/kernels tests/runtime tests/engine tests/models tests/lang tests/cli
+
+test-isa: $(VENV)/.dev
+	@$(BIN)/terrazzo pull smollm2
+	@for isa in $(ISAS); do echo "instruction set $$isa"; \
+	  TERRAZZO_ISA=$$isa $(BIN)/python -m pytest $(ISA_TESTS) $(PYTEST_OPTIONS) || exit 1; done
 
 oracle: $(ORACLE)/.oracle
 	@$(ORACLE)/bin/terrazzo pull smollm2
