@@ -3,8 +3,10 @@
 # make lint    ruff and pyright
 # make oracle  the tests against transformers, in an environment of their own
 # make ascend  the tests against the compiler of Ascend NPUs, which is installed first (161 MB)
+# make test-isa  the CPU's tests once for each older instruction set that this machine can run
 # make bench   measure this machine with the demo model
 # make bench-peer  the same beside llama.cpp, which is built first (some 10 minutes)
+# make bench-kernels  the library's kernels beside torch's (some 10 minutes)
 # make clean   remove environments and caches of this checkout (models and ~/.cache stay)
 
 PYTHON ?= python3
@@ -25,7 +27,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test lint oracle ascend bench bench-peer clean
+.PHONY: help run test lint test-isa oracle ascend bench bench-peer clean
 
 help:
 	@sed -n 's/^# make/make/p' Makefile
@@ -58,7 +60,17 @@ $(VENV)/.dev: $(VENV)/.run
 $(ORACLE)/.made:
 	$(call new-environment,$(ORACLE))
 
-$(ORACLE)/.oracle: $(ORACLE)/.made pyproject.toml
+$(ORACLE)/.# TERRAZZO_ISA masks the CPU down to a set; the best one is what `make test` runs. ISAS and ISA_TESTS
+# choose fewer. The compiler for another machine needs gcc-aarch64-linux-gnu and qemu-user (Debian).
+ISAS ?= $(shell $(BIN)/python -c 'from terrazzo.targets.cpu.isa import runnable; print(*runnable()[1:])')
+ISA_TESTS ?= tests/cpu tests/kernels tests/runtime tests/engine tests/models tests/lang tests/cli
+
+test-isa: $(VENV)/.dev
+	@$(BIN)/terrazzo pull smollm2
+	@for isa in $(ISAS); do echo "instruction set $$isa"; \
+	  TERRAZZO_ISA=$$isa $(BIN)/python -m pytest $(ISA_TESTS) $(PYTEST_OPTIONS) || exit 1; done
+
+oracle: $(ORACLE)/.made pyproject.toml
 	@echo "installing the oracles into $(ORACLE)"
 	@$(ORACLE)/bin/python $(PIP) --editable '.[oracle]'
 	@touch $@
@@ -103,6 +115,10 @@ bench-peer: $(VENV)/.run
 	@$(BIN)/terrazzo pull smollm2
 	@$(BIN)/python benchmarks/peers.py
 	@$(BIN)/python benchmarks/llama_cpp.py
+	@$(BIN)/python benchmarks/batch.py
+
+bench-kernels: $(ORACLE)/.oracle
+	$(ORACLE)/bin/python benchmarks/kernels.py
 
 clean:
 	rm -rf $(VENV) $(ORACLE) $(ASCEND) .venv-bench build dist .pytest_cache .ruff_cache .hypothesis

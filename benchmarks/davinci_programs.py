@@ -21,7 +21,7 @@ from terrazzo.lang.kernel import Kernel
 from terrazzo.targets.davinci.chips import CAPACITY, Chip
 from terrazzo.targets.davinci.expr import Scalar, make, mul
 from terrazzo.targets.davinci.expr import add as plus
-from terrazzo.targets.davinci.lower import Options, lower
+from terrazzo.targets.davinci.lowering.lower import Options, lower
 from terrazzo.targets.davinci.program import (
     Buffer,
     CoreFn,
@@ -35,7 +35,7 @@ from terrazzo.targets.davinci.program import (
     View,
     walk,
 )
-from terrazzo.targets.davinci.schedule import schedule
+from terrazzo.targets.davinci.scheduling.schedule import schedule
 
 Params = Mapping[str, Any]
 KIB = 1024
@@ -130,10 +130,10 @@ def flash_attention(p: Params, chip: Chip, cores: int) -> Program:
 
 
 def grouped_gemm_int8_gelu(p: Params, chip: Chip, cores: int) -> Program:
-    """One group, b in fractals, tiles of 128 x 256 (the source is silent); `stages` tiles in the
-    workspace."""
+    """Tiles of 128 x 256, `stages` of them in the workspace; a vector core takes 24 rows at a time.
+    b in fractals; one group (the source has 8, in equal shares)."""
     ratio = int(p["cube_to_vector"].split(":")[1])
-    o = Options(cores=cores, ratio=ratio, ahead=p["stages"] - 1)
+    o = Options(cores=cores, ratio=ratio, ahead=p["stages"] - 1, part=24)
     dims = {x: p[x] for x in "mnk"}
     made = lowered(kernels.matmul_i8_gelu, dims, {"R": "f16"}, chip, o)
     return schedule(in_fractals(made, "b"), chip)

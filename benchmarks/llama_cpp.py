@@ -4,8 +4,9 @@
 
 * prefill of 512 tokens and decode of 128, tokens/s: `terrazzo bench` against `llama-bench`. In each
   round each is run once per thread count; who goes first alternates. Shown: median [smallest,
-  largest] over the rounds, and the median of the rounds' ratios with the limits asked for (decode
-  1.3, prefill 3).
+  largest] over the rounds, and the median of the rounds' ratios with the limits asked for.
+* decode of 32 tokens behind a context of 2,000, 4,000 and 8,000 (llama-bench with flash attention),
+  with the largest number of threads, and the share of the bandwidth that ours reaches.
 * decode through llama.cpp's Python API (greedy, 128 tokens), the way most Python programs meet it.
 * whole process to first token: start of the process to its end, with one token made after a
   19-token prompt; ours with an empty cache folder (cold) and a full one (warm). Peak resident
@@ -40,8 +41,10 @@ PROMPT = (
     " the compiler and the network"
 )  # 19 tokens
 PREFILL, DECODE = 512, 128
+DEPTHS, BEHIND = (2000, 4000, 8000), 32
 RUNS = 3  # of each in a round; its median is the round's sample
-LIMITS = {"prefill": 3.0, "decode": 1.3}
+LIMITS = {"prefill": {1: 5.0, 2: 5.0}, "decode": {1: 1.9, 2: 2.4}}  # by threads
+DEPTH_LIMIT = 1.5
 API_SCRIPT = Path(__file__).with_name("llama_cpp_api.py")
 
 
@@ -100,6 +103,21 @@ class Bench:
             rate = statistics.median(row["samples_ts"])
             self.results.add(name, threads, "llama.cpp", rate)
 
+    def behind(self, threads: int, depth: int, ours: bool) -> None:
+        """Decoding behind `depth` tokens."""
+        name = f"decode behind {depth:,}"
+        if ours:
+            command = [self.terrazzo, "bench", str(self.model), "--prompt", "16", "--depth"]
+            sizes = [str(depth), "--decode", str(BEHIND), "--runs", "1", "--threads", str(threads)]
+            figures = _json([*command, *sizes, "--json"])
+            self.results.add(name, threads, "terrazzo", figures["decode_tokens_per_s"])
+            self.results.add("share", threads, name, 100 * figures["bandwidth_share"])
+            return
+        command = [str(self.peer.llama_bench), "-m", str(self.model), "-t", str(threads), "-p", "0"]
+        sizes = ["-n", str(BEHIND), "-d", str(depth), "-fa", "1", "-r", "1", "-o", "json"]
+        (row,) = _json([*command, *sizes])
+        self.results.add(name, threads, "llama.cpp", statistics.median(row["samples_ts"]))
+
     def api(self, threads: int) -> None:
         figures = _json(self._api_command(threads, DECODE))
         self.results.add("decode", threads, "llama_cpp API", figures["decode_tokens_per_s"])
@@ -133,6 +151,11 @@ def measure(bench: Bench, threads: list[int], rounds: int, peer_only: bool = Fal
                 side(count)
             bench.api(count)
             _say(f"round {number + 1} of {rounds}, {count} threads: tokens/s done")
+        for depth in DEPTHS:
+            for ours in (True, False)[:: 1 if number % 2 == 0 else -1]:
+                if not (ours and peer_only):
+                    bench.behind(max(threads), depth, ours)
+        _say(f"round {number + 1} of {rounds}: decoding behind a context done")
     with tempfile.TemporaryDirectory() as folder:
         for number in range(rounds):
             for count in threads:
@@ -152,9 +175,17 @@ def table(results: Results, threads: list[int]) -> Table:
         for count in threads:
             sides = [results.text(name, count, w) for w in ("terrazzo", "llama.cpp")]
             size = PREFILL if name == "prefill" else DECODE
-            title, limit = f"{name} {size}, tokens/s", f"{LIMITS[name]} x"
+            asked = LIMITS[name].get(count)
+            title, limit = f"{name} {size}, tokens/s", f"{asked} x" if asked else ""
             api = results.text(name, count, "llama_cpp API")
             grid.add_row(title, str(count), *sides, results.ratio(name, count), limit, api)
+    count = max(threads)
+    for depth in DEPTHS:
+        name = f"decode behind {depth:,}"
+        sides = [results.text(name, count, w) for w in ("terrazzo", "llama.cpp")]
+        share = f"{results.text('share', count, name, 0)} % of the bandwidth"
+        grid.add_row(f"{name}, {share}", str(count), *sides, results.ratio(name, count),
+                     f"{DEPTH_LIMIT} x", "")  # fmt: skip
     return grid
 
 
@@ -199,7 +230,7 @@ def _terrazzo(given: str | None) -> str:
     return found
 
 
-def _model(name: str) -> Path:
+def model_file(name: str) -> Path:
     if Path(name).is_file():
         return Path(name).resolve()
     from terrazzo.models import store
@@ -225,7 +256,7 @@ def main() -> None:
     if peer is None:
         raise SystemExit("llama.cpp is not built: python benchmarks/peers.py")
     terrazzo = "" if options.peer_only else _terrazzo(options.terrazzo)
-    bench = Bench(terrazzo, _model(options.model), peer, Results())
+    bench = Bench(terrazzo, model_file(options.model), peer, Results())
     measure(bench, options.threads, options.rounds, options.peer_only)
     if options.json:
         samples = bench.results.samples.items()

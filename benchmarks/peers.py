@@ -6,8 +6,8 @@ sdist.
 makes, once, in FOLDER (a virtual environment; about 0.6 GB, 6 to 15 minutes on two cores):
 
 * `FOLDER/peers/build/bin/llama-bench` (and llama-batched-bench, llama-perplexity, llama-quantize),
-  a Release build for this very machine (`-march=native`, OpenMP, weight repacking on: the project's
-  own defaults);
+  a Release build for this very machine (`-march=native` but for AMX, OpenMP, weight repacking on:
+  the project's own defaults);
 * the Python package `llama_cpp`, importable by `FOLDER/bin/python`, on the same libraries. Both use
   one build, so that command and Python API are compared with the same code.
 
@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import platform
 import subprocess
 import sys
 import tarfile
@@ -33,8 +34,14 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 DEFAULT_FOLDER = REPOSITORY / ".venv-bench"
 # What llama_cpp needs at run time, and what builds it.
 PACKAGES = ("cmake", "ninja", "numpy", "typing-extensions", "diskcache", "jinja2")
+# ggml 0.25.3 dies in its AMX products on CPUs that have AMX (its ldtilecfg faults, seen on a Xeon
+# with any prompt); without them it takes its AVX-512 ones.
+NO_AMX = ("tile", "int8", "bf16") if platform.machine() == "x86_64" else ()
+FLAGS = " ".join(f"-mno-amx-{part}" for part in NO_AMX)
 CMAKE_OPTIONS = (
     "-DCMAKE_BUILD_TYPE=Release",
+    f"-DCMAKE_C_FLAGS={FLAGS}",
+    f"-DCMAKE_CXX_FLAGS={FLAGS}",
     "-DGGML_NATIVE=ON",
     "-DBUILD_SHARED_LIBS=ON",
     "-DLLAMA_CURL=OFF",

@@ -21,10 +21,10 @@ from terrazzo.lang.bind import bind
 from terrazzo.lang.kernel import Kernel
 from terrazzo.runtime import launch as launches
 from terrazzo.targets.davinci.chips import chip
-from terrazzo.targets.davinci.execute import run
-from terrazzo.targets.davinci.lower import Options, lower
+from terrazzo.targets.davinci.lowering.lower import Options, lower
+from terrazzo.targets.davinci.numbers.execute import run
 from terrazzo.targets.davinci.program import Program
-from terrazzo.targets.davinci.schedule import schedule
+from terrazzo.targets.davinci.scheduling.schedule import schedule
 
 CHIP = chip("910b2")
 TINY = Options(cores=2, vector_cores=3)  # several blocks a core, whatever the shape

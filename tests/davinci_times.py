@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from terrazzo.targets.davinci.constants import Constants
-from terrazzo.targets.davinci.trace import (
+from terrazzo.targets.davinci.timing.constants import Constants
+from terrazzo.targets.davinci.timing.trace import (
     ALL,
     BARRIER,
     DO,
@@ -24,7 +24,8 @@ from terrazzo.targets.davinci.trace import (
 
 @dataclass
 class Listed:
-    """One core: its items in order; of a DO, occupancy and latency instead of its number."""
+    """One core: its items in order; of a DO, (occupancy, latency, entries of the queue) instead of
+    its number."""
 
     items: list[tuple[int, int, Any]]
     start: list[float] = field(default_factory=list)
@@ -33,7 +34,7 @@ class Listed:
 
 def times(cores: Sequence[list[Item]], k: Constants) -> list[Listed]:
     """Starts of all items of a group of cores; the first one is the cube core, if there are
-    several. DO items carry (occupancy, latency)."""
+    several."""
     found = [Listed(items, [0.0] * len(items), [0.0] * len(items)) for items in cores]
     while True:
         before = [(c.start[:], c.gone[:]) for c in found]
@@ -46,7 +47,7 @@ def times(cores: Sequence[list[Item]], k: Constants) -> list[Listed]:
 
 def end(cores: Sequence[Listed]) -> float:
     return max(
-        core.start[i] + sum(what) if kind == DO else core.gone[i]
+        core.start[i] + what[0] + what[1] if kind == DO else core.gone[i]
         for core in cores
         for i, (kind, _, what) in enumerate(core.items)
     )
@@ -55,7 +56,7 @@ def end(cores: Sequence[Listed]) -> float:
 def _done(core: Listed, pipe: int, before: int) -> float:
     """When all that a pipe was given before item `before` is complete."""
     return max(
-        (core.start[i] + sum(what) for i, (kind, p, what) in enumerate(core.items[:before])
+        (core.start[i] + what[0] + what[1] for i, (kind, p, what) in enumerate(core.items[:before])
          if kind == DO and pipe in (p, ALL)),
         default=0.0,
     )  # fmt: skip
@@ -79,12 +80,13 @@ def _apply(core: Listed, number: int, cores: int, raised: dict[Any, list[float]]
     issued = -k.scalar_issue
     taken: dict[Any, int] = defaultdict(int)
     earlier: dict[int, list[int]] = defaultdict(list)
+    left: dict[int, list[float]] = defaultdict(list)  # when a queue's entries leave it
     stall = 0.0
     for i, (kind, pipe, what) in enumerate(core.items):
         issued = max(issued + k.scalar_issue, stall)
         everywhere = kind == BARRIER and pipe == ALL
-        if pipe and not everywhere and len(earlier[pipe]) >= k.queue_depth:
-            issued = max(issued, core.start[earlier[pipe][-k.queue_depth]])
+        if pipe and not everywhere and len(left[pipe]) >= k.queue_depth:
+            issued = max(issued, left[pipe][-k.queue_depth])
         start = issued
         for p in range(len(PIPES)) if everywhere else (pipe,):
             if earlier[p]:
@@ -104,5 +106,11 @@ def _apply(core: Listed, number: int, cores: int, raised: dict[Any, list[float]]
         core.start[i], core.gone[i] = start, gone
         for p in range(1, len(PIPES)) if everywhere else (pipe,):
             earlier[p].append(i)
+            left[p].append(start)
+        for j in range(1, what[2] if kind == DO else 1):
+            issued += k.scalar_issue
+            if len(left[pipe]) >= k.queue_depth:
+                issued = max(issued, left[pipe][-k.queue_depth])
+            left[pipe].append(start + j * what[0] / what[2])
         if everywhere or pipe == 0:  # the scalar unit itself waits
             stall = gone + k.scalar_issue

@@ -10,7 +10,7 @@ from davinci_launch import Launch, launch_of
 import terrazzo.lang as tz
 from terrazzo.ir.types import DTYPES
 from terrazzo.kernels import attention
-from terrazzo.targets.davinci.lower import Options
+from terrazzo.targets.davinci.lowering.lower import Options
 
 PAGE = 16
 seqs, blocks, pages, lanes, d, ctx = tz.dims("seqs blocks pages lanes d ctx")

@@ -11,7 +11,7 @@ from davinci_launch import Launch, launch_of
 
 import terrazzo.lang as tz
 from terrazzo.ir.types import DTYPES
-from terrazzo.targets.davinci.lower import Options
+from terrazzo.targets.davinci.lowering.lower import Options
 
 m, n = tz.dims("m n")
 

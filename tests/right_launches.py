@@ -8,7 +8,7 @@ from random import Random
 
 from davinci_launch import Launch, launched
 
-from terrazzo.targets.davinci.lower import Options
+from terrazzo.targets.davinci.lowering.lower import Options
 
 
 @dataclass(frozen=True)

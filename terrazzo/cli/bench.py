@@ -1,8 +1,8 @@
 """`terrazzo bench MODEL`: how fast a model runs here, and where the time goes.
 
-Prefill and decode are measured apart, in turns: prefill of a prompt into an empty cache; decode of
-tokens one by one from an empty cache on, greedy, the end token ignored. Both hold everything a user
-waits for: the step, the choice of the token, the Python around them. What starting costs is
+Prefill and decode are measured apart: prefill of a prompt into an empty cache; decode of tokens
+one by one behind a context of `depth` tokens, greedy, the end token ignored. Both hold everything a
+user waits for: the step, the choice of the token, the Python around them. What starting costs is
 measured on processes of their own.
 """
 
@@ -33,6 +33,7 @@ PROFILES = 41
 
 Prompt = Annotated[int, typer.Option(min=1, help="Tokens of the prompt.")]
 Decode = Annotated[int, typer.Option(min=2, help="Tokens to decode.")]
+Depth = Annotated[int, typer.Option(min=0, help="Tokens of context before those decoded.")]
 Runs = Annotated[int, typer.Option(min=1, help="Runs of each; the median counts.")]
 
 
@@ -40,6 +41,7 @@ def command(
     model: options.ModelName,
     prompt: Prompt = 512,
     decode: Decode = 128,
+    depth: Depth = 0,
     runs: Runs = 5,
     threads: options.Threads = None,
     activations: options.Activations = "int8",
@@ -47,13 +49,13 @@ def command(
 ) -> None:
     """Measure a model: tokens per second, start, memory, dispatch, bandwidth, time per kernel."""
     with terminal.progress(f"loading {model}") as line:
-        result = measure(model, prompt, decode, runs, threads, activations, line.report)
+        result = measure(model, prompt, decode, depth, runs, threads, activations, line.report)
     terminal.print_json(result) if json else report(result)
 
 
 def measure(
-    model: str, prompt: int, decode: int, runs: int, threads: int | None, activations: str,
-    say: Callable[[str, int, int], None],
+    model: str, prompt: int, decode: int, depth: int, runs: int, threads: int | None,
+    activations: str, say: Callable[[str, int, int], None],
 ) -> dict[str, Any]:  # fmt: skip
     """Everything the command prints. Rates are per second; times in the unit that their names end
     in."""
@@ -62,26 +64,26 @@ def measure(
 
     imports = engine.peak_rss_bytes()
     m = engine.load(model, activations=activations, threads=threads, progress=say)
-    if max(prompt + 1, decode + 2) > m.context:
-        raise OptionError(
-            f"{prompt:,} and {decode:,} tokens do not fit the context of {m.context:,}",
-            "choose fewer",
-        )
+    longest = max(prompt + 1, depth + decode + 2)
+    if longest > m.context:
+        raise OptionError(f"{longest:,} tokens do not fit the context of {m.context:,}",
+                          "choose a smaller --prompt, --depth or --decode")  # fmt: skip
     rates = {"prefill": [], "decode": []}
     profiles: dict[str, list[Profile]] = {"prefill": [], "decode": []}
     for n in range(runs + 1):  # the first warms up and does not count
-        say(f"run {n} of {runs}", 0, 0)
+        say(f"prefill {n} of {runs}", 0, 0)
         rates["prefill"].append(_prefill(m, prompt, n))
-        if n == runs:
-            profiles["prefill"] = m.step.recording.profiles(3)
-        rates["decode"].append(_decode(m, decode, n))
+    profiles["prefill"] = m.step.recording.profiles(3)
+    for n in range(runs + 1):  # the first fills the context too
+        say(f"decode {n} of {runs}", 0, 0)
+        rates["decode"].append(_decode(m, decode, depth, n))
     profiles["decode"] = m.step.recording.profiles(PROFILES)
     peak = engine.peak_rss_bytes()
     barriers = profiles["decode"][0].barriers
     body = _median(p.body_s for p in profiles["decode"])
     floor = machine.dispatch_floor(max(barriers, 1), body, m.threads, PROFILES)
     chunk = (prompt - 1) % m.step.budget.tokens + 1
-    moved = bytes_per_token(m, decode // 2)
+    moved = bytes_per_token(m, depth + decode // 2)
     say("measuring the bandwidth", 0, 0)
     bandwidth = machine.read_bandwidth(moved, m.threads) * 1e9
     say("starting anew, with nothing cached and with everything", 0, 0)
@@ -94,6 +96,7 @@ def measure(
         "activations": activations,
         "prompt": prompt,
         "decode": decode,
+        "depth": depth,
         "runs": runs,
         "prefill_tokens_per_s": speed["prefill"],
         "prefill_tokens_per_s_spread": _spread(rates["prefill"][1:]),
@@ -109,7 +112,7 @@ def measure(
         "peak_rss_bytes": peak,
         "imports_rss_bytes": imports,
         "weight_bytes": m.step.weights.nbytes,
-        "kv_bytes": _kv_bytes(m, max(prompt, decode) + 1),
+        "kv_bytes": _kv_bytes(m, max(prompt, depth + decode) + 1),
         "arena_bytes": m.step.plan.size,
         "arena_unshared_bytes": m.step.plan.unshared,
         "dispatch_us_per_token": 1e6 * _median(p.dispatch_s for p in profiles["decode"]),
@@ -128,8 +131,10 @@ def _prefill(m: Model, tokens: int, run: int) -> float:
     return tokens / m.stats.first_token_s
 
 
-def _decode(m: Model, tokens: int, run: int) -> float:
-    m.generate_ids(_ids(m, 1, 2 * run + 1), tokens + 1, ignore_eos=True)
+def _decode(m: Model, tokens: int, depth: int, run: int) -> float:
+    """Tokens/s behind a context that all runs share, each from a token of its own on."""
+    context = _ids(m, depth, 1) if depth else []
+    m.generate_ids([*context, run % m.config.vocab_size], tokens + 1, ignore_eos=True)
     return m.stats.decode_tokens_per_s
 
 
@@ -215,6 +220,7 @@ def report(r: dict[str, Any]) -> None:
         median = r[f"{name}_tokens_per_s"]
         return f"{median:,.1f} tokens/s ({low:,.1f} to {high:,.1f} in {r['runs']} runs)"
 
+    behind = f", behind {r['depth']:,} tokens" if r["depth"] else ""
     bound = r["imports_rss_bytes"] + 1.15 * r["weight_bytes"] + r["kv_bytes"]
     rows = [
         (
@@ -222,7 +228,7 @@ def report(r: dict[str, Any]) -> None:
             f"{r['machine']['cpu']}, {r['threads']} threads, {r['activations']} activations",
         ),
         (f"prefill of {r['prompt']}", rate("prefill")),
-        (f"decode of {r['decode']}", rate("decode")),
+        (f"decode of {r['decode']}", rate("decode") + behind),
         (
             "load",
             f"{terminal.seconds(r['load_s'])}"

@@ -45,6 +45,9 @@ def examine(threads: int | None) -> dict[str, Any]:
             "int_dot": best.int_dot,
             "int_lanes": best.int_lanes,
             "int_tiles": [list(tile) for tile in best.int_tiles],
+            "formats": best.instructions(),
+            "masked": list(best.masked),
+            "unused": isa.unused(best),
         },
         "threads": {"default": thread_count.default_threads(), "why": thread_count.explain()},
         "measured": {
@@ -119,12 +122,15 @@ def report(r: dict[str, Any]) -> None:
         ("CPU", f"{m['cpu']} ({m['architecture']}, {m['system']})"),
         ("features", " ".join(has) or "none that is used"),
         ("chosen", isa["why"]),
+        ("masked", " ".join(isa["masked"]) or "nothing"),
+        ("unused", " ".join(isa["unused"]) or "nothing"),
         (
             "micro-kernels",
             f"f32: {isa['f32_lanes']} lanes, tiles {_tiles(isa['f32_tiles'])} (rows × panels of"
             f" 16); low-bit: {isa['int_dot']}, {isa['int_lanes']} lanes, tiles"
             f" {_tiles(isa['int_tiles'])}",
         ),
+        *(("  " + name, how) for name, how in isa["formats"].items()),
         ("threads", r["threads"]["why"]),
         ("reads", f"{rates}, on {measured['threads']} threads"),
         ("peak", f"{peak}, on {measured['threads']} threads"),

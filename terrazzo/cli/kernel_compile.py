@@ -103,7 +103,7 @@ def _run(
     """The vendor's plan with numbers, and how far each output is from the reference's."""
     from terrazzo.cli.kernel_inputs import copied
     from terrazzo.runtime import launch as runtime
-    from terrazzo.targets.davinci import execute
+    from terrazzo.targets.davinci.numbers import execute
 
     with terminal.progress(f"executing {kernel.name} as planned") as line:
         got = execute.run(made.planned, chip, launch.tensors, launch.scalars)
@@ -139,7 +139,7 @@ def compared(got: Array, want: Array) -> dict[str, Any]:
 def _own(program: Program, chip: Chip) -> tuple[list[dict[Any, int]], list[str]]:
     """What our own plan reaches of each space, by phase; nothing, and why, if it does not fit."""
     from terrazzo.targets.ascend.compile import peaks
-    from terrazzo.targets.davinci.schedule import schedule
+    from terrazzo.targets.davinci.scheduling.schedule import schedule
 
     try:
         return [peaks(p) for p in schedule(program, chip).phases], []

@@ -12,7 +12,7 @@ from terrazzo.cli.kernel import named
 from terrazzo.errors import OptionError
 
 if TYPE_CHECKING:
-    from terrazzo.targets.davinci.lower import Options
+    from terrazzo.targets.davinci.lowering.lower import Options
 
 Lowering = Annotated[
     list[str] | None,
@@ -27,7 +27,7 @@ Lowering = Annotated[
 
 def lowering(items: Iterable[str] | None) -> Options:
     """The options of the lowering, from those of the command line. Raises OptionError."""
-    from terrazzo.targets.davinci.lower import Options
+    from terrazzo.targets.davinci.lowering.lower import Options
 
     known = {f.name: f.default for f in fields(Options)}
     chosen: dict[str, Any] = {}

@@ -84,8 +84,8 @@ def check(
     kernel = find(name)
     args = arguments(kernel, shape, dtype, with_, const, seed)
     from terrazzo.runtime import davinci
-    from terrazzo.targets.davinci import check as checker
-    from terrazzo.targets.davinci import finding
+    from terrazzo.targets.davinci.checking import check as checker
+    from terrazzo.targets.davinci.checking import finding
     from terrazzo.targets.davinci.chips import chip as named
 
     with terminal.progress(f"checking {name}"):

@@ -53,7 +53,7 @@ class Stats:
 
 @dataclass(frozen=True)
 class LoadTimes:
-    """Seconds: `open` header and tokenizer, `weights` repacked or mapped, `compile` kernels and
+    """Seconds: `open` header and tokenizer, `weights` repacked or read, `compile` kernels and
     recording."""
 
     open: float
@@ -248,20 +248,23 @@ def peak_rss_bytes() -> int:
 
 
 def load(model: str | os.PathLike[str], *, activations: str = "int8", threads: int | None = None,
-         context: int | None = None, progress: Progress | None = None) -> Model:  # fmt: skip
+         context: int | None = None, sequences: int = 1,
+         progress: Progress | None = None) -> Model:  # fmt: skip
     """Load a model by name (`smollm2`) or path to a GGUF file.
 
     activations: "int8" (quantised on the fly for products with low-bit weights; keys and values in
     f16) or "f32" (both in f32). threads: default what this process may use. context: tokens of KV
-    cache, default the model's. progress(what, done, total) is called while
-    loading, with a total of 0 where it is not known. Raises
-    ModelFileError, OptionError, MemoryShortage.
+    cache, default the model's. sequences: that `step` can take at a time, each with a KV cache of
+    `context` tokens. progress(what, done, total) is called while loading, with a total of 0 where
+    it is not known. Raises ModelFileError, OptionError, MemoryShortage.
     """
     if activations not in ("int8", "f32"):
         raise OptionError(f"activations is {activations!r}", 'choose "int8" or "f32"')
     threads = thread_count.default_threads() if threads is None else threads
     if threads < 1:
         raise OptionError(f"threads is {threads}", "choose at least 1")
+    if not 1 <= sequences <= LOGIT_ROWS:
+        raise OptionError(f"sequences is {sequences}", f"choose 1 to {LOGIT_ROWS}")
     t0 = time.perf_counter()
     gguf = GGUF.open(store.resolve(model))
     config = LlamaConfig.from_gguf(gguf)
@@ -278,11 +281,11 @@ def load(model: str | os.PathLike[str], *, activations: str = "int8", threads: i
     gguf.release_all()
     arena.give_back()
     t1 = time.perf_counter()
-    pages, wide = -(-context // PAGE), activations == "f32"
+    pages, wide = sequences * -(-context // PAGE), activations == "f32"
     cached = KVCache.bytes(config, pages, wide)
     arena.check_memory(
         loading.packed_bytes(gguf, config) + cached,
-        f"{config.name} with a KV cache of {context:,} tokens",
+        f"{config.name} with a KV cache of {sequences * context:,} tokens",
     )
     weights = loading.load(gguf, config, threads, progress)
     gguf.release_all()
@@ -291,7 +294,7 @@ def load(model: str | os.PathLike[str], *, activations: str = "int8", threads: i
     if progress is not None:
         progress("making kernels ready", 0, 0)
     cache = KVCache(config, pages, wide)
-    budget = Budget(min(PREFILL_TOKENS, context), 1, cache.pages)
+    budget = Budget(min(PREFILL_TOKENS, context), sequences, cache.pages)
     step = LlamaStep(config, weights, cache, budget, int8=activations == "int8", threads=threads)
     sampler = Sampler(step.logits, threads)
     arena.give_back()

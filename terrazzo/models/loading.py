@@ -1,5 +1,5 @@
-"""From a model file to the weights of a Llama step: repacked once, cached on disk, mapped the next
-time."""
+"""From a model file to the weights of a Llama step: repacked once, cached on disk, read back
+the next time."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def load(
     threads: int,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> LlamaWeights:
-    """The weights, repacked the first time and mapped from the cache afterwards.
+    """The weights, repacked the first time and read from the cache afterwards.
 
     `progress(what, done, total)` in bytes. The caller has made sure that they fit the memory.
     """

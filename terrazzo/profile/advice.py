@@ -15,7 +15,7 @@ from terrazzo.profile.figures import Figures
 from terrazzo.profile.listing import Listing
 from terrazzo.profile.replay import Inputs
 from terrazzo.targets.davinci.program import Program
-from terrazzo.targets.davinci.timeline import Timeline
+from terrazzo.targets.davinci.timing.timeline import Timeline
 
 RULES: tuple[Callable[[Case], Iterator[Advice]], ...] = (
     rules_moves.single_buffered,

@@ -22,7 +22,7 @@ from terrazzo.targets.davinci.program import (
     Space,
     View,
 )
-from terrazzo.targets.davinci.timeline import PipeUse, Timeline
+from terrazzo.targets.davinci.timing.timeline import PipeUse, Timeline
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from terrazzo.profile import names
-from terrazzo.targets.davinci.constants import DEFAULT
 from terrazzo.targets.davinci.isa import MACS, TABLE
 from terrazzo.targets.davinci.program import Instr, Program, views, walk
-from terrazzo.targets.davinci.timeline import Timeline
+from terrazzo.targets.davinci.timing.constants import DEFAULT
+from terrazzo.targets.davinci.timing.timeline import Timeline
 
 BOUND = 0.8
 REPEAT = 256  # bytes of one operand that a vector core works on in a cycle

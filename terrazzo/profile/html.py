@@ -16,7 +16,7 @@ from typing import Any
 from terrazzo.profile import colours, names, picture
 from terrazzo.profile.report import Report
 from terrazzo.targets.davinci.program import CoreKind
-from terrazzo.targets.davinci.timeline import Span
+from terrazzo.targets.davinci.timing.timeline import Span
 
 SPANS = 16_000  # instructions that a page shows; with their arrows about a megabyte
 FIRST = 5  # times that a slot is filled in the part of the time that is shown first

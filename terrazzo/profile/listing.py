@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from terrazzo.ir.ops import Loc
 from terrazzo.profile.names import prefix
-from terrazzo.targets.davinci.timeline import Timeline
+from terrazzo.targets.davinci.timing.timeline import Timeline
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from terrazzo.targets.davinci.program import (
     Space,
     views,
 )
-from terrazzo.targets.davinci.timeline import Span, Timeline
+from terrazzo.targets.davinci.timing.timeline import Span, Timeline
 
 NONE = Inputs()
 Waiting = dict[tuple[str, Loc | None], deque[Span]]  # spans by operation and place, in order

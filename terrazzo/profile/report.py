@@ -11,7 +11,7 @@ from terrazzo.profile.listing import Line, Listing, annotated
 from terrazzo.profile.occupancy import Room, occupancy
 from terrazzo.profile.replay import Inputs
 from terrazzo.targets.davinci.program import Program
-from terrazzo.targets.davinci.timeline import Timeline
+from terrazzo.targets.davinci.timing.timeline import Timeline
 
 
 @dataclass(frozen=True)

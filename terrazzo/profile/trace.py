@@ -15,7 +15,7 @@ from typing import Any
 from terrazzo.profile import names
 from terrazzo.profile.report import Report
 from terrazzo.targets.davinci.program import CoreKind
-from terrazzo.targets.davinci.timeline import Span
+from terrazzo.targets.davinci.timing.timeline import Span
 
 Event = dict[str, Any]
 Lane = tuple[CoreKind, int, str]  # a core's pipe

@@ -25,7 +25,7 @@ from terrazzo.targets.ascend.compile import compile
 from terrazzo.targets.ascend.device import Device, opened
 from terrazzo.targets.ascend.launch import Binary, Loaded
 from terrazzo.targets.ascend.tensors import DeviceTensor, dense, from_dlpack, on_device
-from terrazzo.targets.davinci.lower import Options
+from terrazzo.targets.davinci.lowering.lower import Options
 
 REMEMBERED = 64  # kinds of call, of all kernels and NPUs: what is loaded takes memory there
 _lock = threading.RLock()

@@ -18,7 +18,7 @@ from terrazzo.lang.bind import Binding, bind
 from terrazzo.lang.kernel import Kernel, ParamSpec
 from terrazzo.targets.davinci import chips
 from terrazzo.targets.davinci.chips import Chip
-from terrazzo.targets.davinci.lower import Options, lower
+from terrazzo.targets.davinci.lowering.lower import Options, lower
 from terrazzo.targets.davinci.program import Program
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ def prepare(
 
         planned = compile(low.program, chip).planned
         return replace(planned, notes=low.program.notes), low
-    from terrazzo.targets.davinci.schedule import schedule
+    from terrazzo.targets.davinci.scheduling.schedule import schedule
 
     return schedule(low.program, chip), low
 
@@ -158,7 +158,7 @@ def profile(
     from terrazzo.profile.listing import Listing
     from terrazzo.profile.replay import Inputs
     from terrazzo.profile.report import report
-    from terrazzo.targets.davinci.timing import simulate
+    from terrazzo.targets.davinci.timing.simulate import simulate
 
     program, low = prepare(kernel, args, kwargs, chips.chip(chip), plan, options)
     timeline = simulate(program, chips.chip(chip), low.scalars, low.indices)

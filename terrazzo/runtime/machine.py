@@ -48,7 +48,7 @@ def read_bandwidth(working_set: int, threads: int) -> float:
     unit = probes.READ_STEP
     share = max(working_set // threads // unit, 1) * unit
     arena.check_memory(share * threads, "measuring the bandwidth")
-    data = pool.private_memory(share * threads)
+    data = pool.large_memory(share * threads)  # where weights are
     data[:: os.sysconf("SC_PAGE_SIZE")] = 1  # untouched pages are all one page of zeros
     seconds = _best(_code("read", probes.read_ir()), "read", threads, data, share)
     return share * threads / seconds / 1e9
@@ -118,7 +118,7 @@ def measure(threads: int, working_sets: tuple[int, ...] = (256 << 10, 96 << 20))
 
 @cache
 def _code(name: str, text: str) -> jit.Module:
-    return objcache.module(text, host.HostIsa())
+    return objcache.module(text, cpu_isa.detect())
 
 
 def _best(
@@ -194,4 +194,4 @@ def _cpu_model() -> str:
         name, _, value = line.partition(":")
         if name.strip() == "model name":
             return value.strip()
-    return cpu_isa.detect().cpu
+    return host.facts().cpu

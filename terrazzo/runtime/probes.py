@@ -148,6 +148,16 @@ def fma_ir(isa: Isa) -> tuple[str, int]:
 def int_dot_ir(isa: Isa) -> tuple[str, int] | None:
     """@int_dot: the integer dot the micro-kernels use, u8 x i8; None where it is plain code."""
     lanes = isa.int_lanes
+    if isa.int_dot in ("sdot", "smmla"):
+        name = f"@llvm.aarch64.neon.{isa.int_dot}.v4i32.v16i8"
+        body = (
+            "  %c{i} = bitcast <4 x i32> %u to <16 x i8>\n"
+            f"  %y{{i}} = call <4 x i32> {name}(<4 x i32> %x{{i}}, <16 x i8> %c{{i}},"
+            " <16 x i8> %c{i})\n"
+        )
+        declare = f"declare <4 x i32> {name}(<4 x i32>, <16 x i8>, <16 x i8>)\n"
+        macs = 32 if isa.int_dot == "smmla" else 16
+        return _chains_ir("int_dot", "<4 x i32>", body, declare), CHAINS * macs * INT_OPS
     if isa.int_dot == "vnni":
         words, octets = f"<{lanes} x i32>", f"<{4 * lanes} x i8>"
         name = f"@llvm.x86.avx512.vpdpbusd.{32 * lanes}"

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from cli_result import Result
 
+from terrazzo.targets.cpu import isa as isas
+
 Run = Callable[..., Result]
 
 
@@ -59,8 +61,26 @@ def test_doctor(run: Run, folders: dict[str, str]) -> None:
     assert said["measured"]["threads"] == 1
     assert said["measured"]["f32_flop_per_s"] > 1e9
     assert all(rate > 1e8 for rate in said["measured"]["read_bytes_per_s"].values())
-    assert said["isa"]["name"] in ("avx512vnni", "avx512", "avx2", "plain")
+    assert said["isa"]["name"] in isas.NAMES
+    assert {"f32", "f16", "bf16", "q8_0, q6_k", "q4_0, q4_1"} == said["isa"]["formats"].keys()
+    assert "cgroup quota" in said["threads"]["why"]
     assert said["threads"]["default"] >= 1
+
+
+def test_doctor_says_what_is_masked(
+    run: Run, folders: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERRAZZO_ISA", "plain")
+    isas.detect.cache_clear()
+    try:
+        said = json.loads(run("doctor", "--threads", 1, "--json").out)["isa"]
+        out = run("doctor", "--threads", 1).out
+    finally:
+        monkeypatch.undo()
+        isas.detect.cache_clear()
+    assert said["name"] == "plain" and "TERRAZZO_ISA asks for it" in said["why"]
+    assert said["masked"] == sorted(isas.host_features()) and not said["unused"]
+    assert "32-bit multiplications" in out
 
 
 def test_doctor_names_a_folder_that_cannot_be_used(

@@ -18,7 +18,7 @@ from terrazzo.cli import kernel_inputs
 from terrazzo.errors import OptionError
 from terrazzo.ir.packed import Packed
 from terrazzo.kernels import linear
-from terrazzo.targets.davinci.lower import Options
+from terrazzo.targets.davinci.lowering.lower import Options
 from terrazzo.targets.davinci.program import For, If, WaitFlag
 
 Run = Callable[..., Result]

@@ -123,6 +123,31 @@ def test_dot_q_bits(isa: Isa, name: str, m: int, n: int, k: int) -> None:
 
 @each_isa
 @each_format
+@pytest.mark.parametrize("m", [1, 3, 13])
+def test_extremes_do_not_saturate(isa: Isa, name: str, m: int) -> None:
+    """All codes at an end of their range or alternating between both, with activations of +-127:
+    the largest sums a format has. (Sums of pairs of u8 x i8 saturate in 16 bits: 255 * 127 * 2.)"""
+    n, k = 32, 512
+    raw, s = weights(name, n, k), formats.SPECS[name]
+    blocks = raw.reshape(n, k // s.block, s.bytes)
+    ends = np.array([[0, 0], [255, 255], [0, 255], [127, 127], [128, 128], [128, 127]], np.uint8)
+    pattern = np.resize(ends[np.arange(n) % len(ends)], (n, 2))
+    for plane in s.planes:
+        size = s.block * plane.bits // 8
+        blocks[..., plane.offset : plane.offset + size] = np.tile(pattern, size // 2)[:, None]
+    if s.sub is not None:
+        blocks[..., s.sub : s.sub + s.block // 16] = [128, 127] * (s.block // 32)
+    x = np.full((m, k), 3, np.float32)
+    x[1::3] = -3
+    x[2::3, ::2] = -3
+    a = formats.encode("a8", x)
+    assert set(np.unique(formats.a8_parts(a)[0])) <= {-127, 127}
+    got = h.dot_q(isa, formats.FORMATS[name], a, layouts.repack(name, raw, n, k), n, k)
+    assert np.array_equal(got, dot_by_contract(name, a, raw, n, k))
+
+
+@each_isa
+@each_format
 def test_dot_q_is_close_to_the_real_product(isa: Isa, name: str) -> None:
     """Roundings are 2^-24 of the magnitudes summed: one or (with a min) two of all so far for every
     group, and of the group itself two of its products and two of its activation sum."""
@@ -250,8 +275,11 @@ def test_quantize_edges(isa: Isa) -> None:
 CROSS = [
     ("avx512vnni", "icelake-server", "x86_64-unknown-linux-gnu", "vpdpbusd"),
     ("avx512", "skylake-avx512", "x86_64-unknown-linux-gnu", "zmm"),
+    ("avxvnni", "alderlake", "x86_64-unknown-linux-gnu", "vpdpbusd"),
     ("avx2", "haswell", "x86_64-unknown-linux-gnu", "vpmaddubsw"),
     ("plain", "x86-64", "x86_64-unknown-linux-gnu", ""),
+    ("neon_i8mm", "neoverse-v1", "aarch64-unknown-linux-gnu", "smmla"),
+    ("neon_dot", "neoverse-n1", "aarch64-unknown-linux-gnu", "sdot"),
     ("plain", "generic", "aarch64-unknown-linux-gnu", "fmla"),
 ]
 

@@ -13,9 +13,9 @@ from core_examples import EXAMPLES, Example, totals_example
 from davinci_launch import CHIP
 
 from terrazzo.ir.types import bf16, f16
-from terrazzo.targets.davinci.check import check
+from terrazzo.targets.davinci.checking.check import check
+from terrazzo.targets.davinci.checking.finding import report
 from terrazzo.targets.davinci.expr import add, make, mul, sub, var
-from terrazzo.targets.davinci.finding import report
 from terrazzo.targets.davinci.program import Instr, Program, View, views, walk
 
 Plant = Callable[[Program], Program]

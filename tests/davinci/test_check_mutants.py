@@ -12,10 +12,10 @@ from barrier_schedule import scheduled
 from core_builder import memory
 from davinci_launch import CHIP, Launch, launched
 
-from terrazzo.targets.davinci.check import check
-from terrazzo.targets.davinci.execute import run
+from terrazzo.targets.davinci.checking.check import check
 from terrazzo.targets.davinci.expr import add
-from terrazzo.targets.davinci.lower import Options
+from terrazzo.targets.davinci.lowering.lower import Options
+from terrazzo.targets.davinci.numbers.execute import run
 from terrazzo.targets.davinci.program import (
     Buffer,
     CrossSet,
@@ -32,7 +32,7 @@ from terrazzo.targets.davinci.program import (
     WaitFlag,
     walk,
 )
-from terrazzo.targets.davinci.schedule import schedule
+from terrazzo.targets.davinci.scheduling.schedule import schedule
 
 Mutant = tuple[str, Program, set[str], set[str], set[int]]  # …, one must be found, may be, lines
 SMALL = Options(cores=2, vector_cores=2)

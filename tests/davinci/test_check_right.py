@@ -18,10 +18,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from right_launches import CASES, Case
 
-from terrazzo.targets.davinci.check import check
-from terrazzo.targets.davinci.execute import run
-from terrazzo.targets.davinci.finding import report
-from terrazzo.targets.davinci.schedule import schedule
+from terrazzo.targets.davinci.checking.check import check
+from terrazzo.targets.davinci.checking.finding import report
+from terrazzo.targets.davinci.numbers.execute import run
+from terrazzo.targets.davinci.scheduling.schedule import schedule
 
 
 def holds(e: Example) -> None:

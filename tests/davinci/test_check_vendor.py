@@ -10,9 +10,9 @@ from right_launches import CASES, Case
 from terrazzo.errors import OptionError
 from terrazzo.targets.ascend import tools
 from terrazzo.targets.ascend.compile import compile
-from terrazzo.targets.davinci.check import check
-from terrazzo.targets.davinci.execute import run
-from terrazzo.targets.davinci.finding import report
+from terrazzo.targets.davinci.checking.check import check
+from terrazzo.targets.davinci.checking.finding import report
+from terrazzo.targets.davinci.numbers.execute import run
 
 FIRST = list({c.kernel: c for c in reversed(CASES)}.values())  # one launch a kernel
 

@@ -11,7 +11,7 @@ from terrazzo.lang.kernel import Kernel
 from terrazzo.targets.davinci import program as p
 from terrazzo.targets.davinci.chips import chip
 from terrazzo.targets.davinci.expr import compiled
-from terrazzo.targets.davinci.lower import Options, lower
+from terrazzo.targets.davinci.lowering.lower import Options, lower
 from terrazzo.targets.davinci.printer import text
 
 

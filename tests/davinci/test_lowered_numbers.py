@@ -9,7 +9,8 @@ from davinci_launch import TINY, launched
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from terrazzo.targets.davinci.lower import Options
+from terrazzo.errors import OptionError
+from terrazzo.targets.davinci.lowering.lower import Options
 
 
 def compare(name: str, shape: str, types: str = "", given: str = "", consts: str = "",
@@ -101,3 +102,15 @@ def test_decode_attention(dtype: str, roundings: float) -> None:
 def test_a_block_too_large_for_the_vector_core_goes_in_parts(shape: str) -> None:
     """The cube's tile is larger than what fits UB with gelu's temporaries."""
     compare("matmul_bias_gelu", shape, "T=f16,R=f16", consts="M=128,N=256", roundings=4)
+
+
+@pytest.mark.parametrize("part", [1, 7, 24, 500])
+def test_a_vector_core_takes_as_many_rows_as_it_is_told(part: int) -> None:
+    options = Options(cores=2, part=part)
+    compare("matmul_bias_gelu", "m=150,n=300,k=100", "T=f16,R=f16", options=options, roundings=4)
+
+
+def test_parts_inside_of_a_loop_are_refused() -> None:
+    with pytest.raises(OptionError, match="option part: .* inside of its loops"):
+        launched("flash_attention", "heads=1,kvheads=1,s=8,t=8,d=16", "Q=f16,R=f16",
+                 options=Options(part=4)).holds(1)  # fmt: skip

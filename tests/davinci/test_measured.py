@@ -40,6 +40,9 @@ ROWS: list[tuple[str, str, int, dict[str, Any], str]] = [
      "task_us"),
     ("grouped_gemm_int8_gelu", "910b2", 24, {"m": 1024, "n": 2048, "k": 512, "a": "i8", "b": "i8",
                                              "cube_to_vector": "1:2", "stages": 2}, "task_us"),
+    *(("grouped_gemm_int8_gelu", "910b1", 24, {"m": 4096, "n": 4096, "k": 512, "a": "i8", "b": "i8",
+                                               "cube_to_vector": ratio, "stages": stages},
+       "task_us") for ratio, stages in (("1:2", 4), ("1:2", 1), ("1:1", 1))),
 ]  # fmt: skip
 
 
@@ -75,6 +78,13 @@ def test_params_decide(found: dict[str, Any]) -> None:
     assert mac == pytest.approx(4096**3 / 5 / 4096 / 1850, rel=0.03)
     (ticks,) = (r["predicted"] for r in rows if r["metric"] == "ticks")
     assert ticks == pytest.approx(100 * (32 + 24.4) / 1850 * 50, rel=0.1)
+
+
+def test_more_tiles_between_the_cores_help_and_half_the_vector_cores_do_not(
+    found: dict[str, Any],
+) -> None:
+    four, one, half = (r["predicted"] for r in found["rows"][-3:])
+    assert four < 0.95 * one < 0.8 * half
 
 
 def test_scores_count_configurations_once(found: dict[str, Any]) -> None:

@@ -12,7 +12,7 @@ from davinci_launch import CHIP, launched
 from terrazzo.errors import CapacityError
 from terrazzo.targets.davinci.chips import CAPACITY, EVENTS
 from terrazzo.targets.davinci.program import Instr, Program, SetFlag, WaitFlag, walk
-from terrazzo.targets.davinci.schedule import schedule, scheduled
+from terrazzo.targets.davinci.scheduling.schedule import schedule, scheduled
 
 
 def made(name: str, shape: str, types: str = "", **more: Any) -> Program:

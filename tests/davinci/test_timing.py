@@ -12,11 +12,13 @@ from davinci_timing import KIB, product, vector_add
 from terrazzo.errors import KernelError
 from terrazzo.ir.types import f16, f32
 from terrazzo.targets.davinci.chips import Chip, chip
-from terrazzo.targets.davinci.constants import DEFAULT, Constants
 from terrazzo.targets.davinci.expr import add, make, mul, var
-from terrazzo.targets.davinci.program import CoreFn, Gm, Phase, Program
-from terrazzo.targets.davinci.timeline import Timeline
-from terrazzo.targets.davinci.timing import simulate
+from terrazzo.targets.davinci.program import CoreFn, Gm, Instr, Phase, Program, View
+from terrazzo.targets.davinci.timing.constants import DEFAULT, Constants
+from terrazzo.targets.davinci.timing.cost import Shape
+from terrazzo.targets.davinci.timing.simulate import simulate
+from terrazzo.targets.davinci.timing.timeline import Timeline
+from terrazzo.targets.davinci.timing.vector_cost import queue_entries
 
 B1 = chip("910b1")
 # One byte a cycle from everywhere, no start-up, so that sums are easy.
@@ -290,6 +292,26 @@ def test_bank_conflicts_follow_from_addresses(at_y: int, at_z: int, more: float)
     found = run(one_core(b))
     assert found.cycles == pytest.approx(64 * (1 + more), rel=0.05)
     assert found.conflicts == pytest.approx(64 * more, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "pitch", "entries"),
+    [
+        (1, 64, 64, 1),  # one repeat
+        (24, 256, 256, 1),  # one run of 96 repeats
+        (128, 256, 256, 3),  # 512 repeats: 255 at most in one
+        (24, 256, 320, 4),  # a gap between rows: one of 24 repeats for each 256 bytes of a row
+        (3, 512, 600, 3),  # the same, one for each row
+    ],
+)
+def test_a_vector_operation_is_several_instructions_in_its_queue(
+    rows: int, columns: int, pitch: int, entries: int
+) -> None:
+    strides = (pitch, 1)
+    shapes = (Shape((rows, columns), strides, 0),) * 2
+    buffer = Body().buffer("UB", f32, rows * pitch, 0)
+    view = View(buffer, (rows, columns), strides)
+    assert queue_entries(Instr("vexp", view, (view,)), shapes) == entries + 1  # and a barrier
 
 
 def test_a_flag_that_is_never_raised_is_named() -> None:

@@ -6,9 +6,9 @@ import pytest
 from davinci_launch import CHIP
 from right_launches import CASES, Case
 
-from terrazzo.targets.davinci.classes import trace
-from terrazzo.targets.davinci.schedule import schedule
-from terrazzo.targets.davinci.timing import timed
+from terrazzo.targets.davinci.scheduling.schedule import schedule
+from terrazzo.targets.davinci.timing.classes import trace
+from terrazzo.targets.davinci.timing.simulate import timed
 
 
 @pytest.mark.parametrize("case", CASES[::3], ids=str)

@@ -12,14 +12,14 @@ from davinci_timing import chain, product, vector_add
 
 from terrazzo.ir.types import f32
 from terrazzo.targets.davinci.chips import chip
-from terrazzo.targets.davinci.classes import trace
-from terrazzo.targets.davinci.constants import DEFAULT, Constants
 from terrazzo.targets.davinci.expr import make
 from terrazzo.targets.davinci.program import Gm, Phase, Pipe, Program
-from terrazzo.targets.davinci.replay import Costs, Group
-from terrazzo.targets.davinci.timing import PhaseTimer
-from terrazzo.targets.davinci.trace import DO, LOOP, Item, Tracer
-from terrazzo.targets.davinci.traffic import L2
+from terrazzo.targets.davinci.timing.classes import trace
+from terrazzo.targets.davinci.timing.constants import DEFAULT, Constants
+from terrazzo.targets.davinci.timing.replay import Costs, Group
+from terrazzo.targets.davinci.timing.simulate import PhaseTimer
+from terrazzo.targets.davinci.timing.trace import DO, LOOP, Item, Tracer
+from terrazzo.targets.davinci.timing.traffic import L2
 
 B1 = chip("910b1")
 
@@ -31,7 +31,8 @@ def listed(tracer: Tracer, node: int, costs: Costs) -> list[Item]:
             for trip in tracer.loops[what]:
                 out += listed(tracer, trip, costs)
         elif kind == DO:
-            out.append((kind, pipe, (costs.busy[0][what], costs.tail[what])))
+            out.append((kind, pipe, (costs.busy[0][what], costs.tail[what],
+                                     costs.entries[what])))  # fmt: skip
         else:
             out.append((kind, pipe, what))
     return out

@@ -11,10 +11,10 @@ from davinci_timing import chain, product, vector_add
 
 from terrazzo.ir.types import f32
 from terrazzo.targets.davinci.chips import chip
-from terrazzo.targets.davinci.constants import DEFAULT, Constants
 from terrazzo.targets.davinci.expr import make
 from terrazzo.targets.davinci.program import Gm, Phase, Pipe, Program
-from terrazzo.targets.davinci.timing import timed, trace
+from terrazzo.targets.davinci.timing.constants import DEFAULT, Constants
+from terrazzo.targets.davinci.timing.simulate import timed, trace
 
 B1 = chip("910b1")
 

@@ -12,11 +12,11 @@ from davinci_timing import product, statements, vector_add
 
 from terrazzo.ir.types import f32, i32
 from terrazzo.targets.davinci import program as p
-from terrazzo.targets.davinci.constants import DEFAULT
-from terrazzo.targets.davinci.cost import Shape, work
 from terrazzo.targets.davinci.expr import Expr, compiled, make
 from terrazzo.targets.davinci.program import Gm, Phase, Program
-from terrazzo.targets.davinci.trace import DO, LOOP, PIPE, RAISE, SET, TAKE, WAIT, Tracer
+from terrazzo.targets.davinci.timing.constants import DEFAULT
+from terrazzo.targets.davinci.timing.cost import Shape, work
+from terrazzo.targets.davinci.timing.trace import DO, LOOP, PIPE, RAISE, SET, TAKE, WAIT, Tracer
 
 
 def tracer(fn: p.CoreFn, tensors: Mapping[str, np.ndarray] = {}) -> Tracer:

@@ -7,6 +7,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import terrazzo
@@ -14,6 +15,7 @@ from terrazzo.engine.model import Model
 from terrazzo.engine.options import Sampling, StopText
 from terrazzo.errors import ContextOverflow, OptionError
 from terrazzo.models import store
+from terrazzo.models.llama import Chunk
 
 PROMPT = "The capital of France is"
 
@@ -153,3 +155,17 @@ def test_too_little_memory_says_both_numbers(model: Model, monkeypatch: pytest.M
         MemoryShortage, match=r"KV cache of 256 tokens needs [\d,]+ B .* 10,000,000 B"
     ):
         terrazzo.load(model.path, context=256)
+
+
+def test_sequences_together_are_as_alone(model: Model) -> None:
+    """A step of several sequences gives each the logits, bit by bit, that it gets alone."""
+    several = terrazzo.load(model.path, threads=2, context=64, sequences=3)
+    pages = np.arange(several.step.cache.pages, dtype=np.int32).reshape(3, -1)
+    prompts = [[5, 9, 200], [17], [30, 31, 32, 33, 34]]
+    got = several.step.run([Chunk(p, ids, 0) for p, ids in zip(pages, prompts, strict=True)]).copy()
+    alone = terrazzo.load(model.path, threads=1, context=64)
+    for row, ids in zip(got, prompts, strict=True):
+        own = np.arange(alone.step.cache.pages, dtype=np.int32)
+        assert np.array_equal(row, alone.step.run([Chunk(own, ids, 0)])[0])
+    with pytest.raises(OptionError, match="sequences is 0"):
+        terrazzo.load(model.path, sequences=0)

@@ -26,7 +26,7 @@ from terrazzo.targets.davinci.program import (
     View,
     WaitFlag,
 )
-from terrazzo.targets.davinci.timeline import Arrow, LineUse, PipeUse, Span, Timeline
+from terrazzo.targets.davinci.timing.timeline import Arrow, LineUse, PipeUse, Span, Timeline
 
 RATE = {"MTE1": 128.0, "MTE2": 80.0, "MTE3": 60.0, "FIX": 60.0}  # bytes a cycle
 

@@ -12,8 +12,8 @@ from terrazzo.ir.types import f32
 from terrazzo.profile.figures import figures, vector_tflops
 from terrazzo.profile.listing import Listing, annotated
 from terrazzo.profile.report import Report
-from terrazzo.targets.davinci.constants import DEFAULT
-from terrazzo.targets.davinci.timeline import LineUse, PipeUse, Timeline
+from terrazzo.targets.davinci.timing.constants import DEFAULT
+from terrazzo.targets.davinci.timing.timeline import LineUse, PipeUse, Timeline
 
 Make = Callable[..., Report]
 US = 1800.0  # cycles a microsecond

@@ -95,7 +95,7 @@ def test_checksum_refuses_other_arrays() -> None:
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_built_once_then_mapped(own_cache: Path, threads: int) -> None:
+def test_built_once_then_read(own_cache: Path, threads: int) -> None:
     build = Builder()
     first = get(build, threads=threads)
     again = get(build, threads=threads)
@@ -104,7 +104,7 @@ def test_built_once_then_mapped(own_cache: Path, threads: int) -> None:
         again[0] = 1
     path = stored(own_cache)
     assert path.stat().st_mode & 0o777 == 0o600
-    cachefile.clear()  # what is mapped stays
+    cachefile.clear()  # what is loaded stays
     assert np.array_equal(first, DATA) and np.array_equal(again, DATA)
 
 

@@ -12,7 +12,7 @@ from terrazzo.errors import ArgumentError, OptionError
 from terrazzo.kernels import linear, math, rope
 from terrazzo.runtime import davinci
 from terrazzo.targets.davinci.chips import chip
-from terrazzo.targets.davinci.lower import Options
+from terrazzo.targets.davinci.lowering.lower import Options
 from terrazzo.targets.davinci.printer import text
 
 B2 = chip("910b2")

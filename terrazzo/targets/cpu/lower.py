@@ -12,6 +12,7 @@ from terrazzo.targets.cpu.columns import NestEmitter
 from terrazzo.targets.cpu.dots import DotEmitter
 from terrazzo.targets.cpu.evaluate import Evaluator
 from terrazzo.targets.cpu.frame import Frame, phase_name, register_type
+from terrazzo.targets.cpu.halves import HALVES_IR
 from terrazzo.targets.cpu.handout import HandOut, Shares
 from terrazzo.targets.cpu.isa import Isa
 from terrazzo.targets.cpu.memory import tail_helpers
@@ -239,4 +240,6 @@ def lower(kernel: Kernel, isa: Isa, strict: bool = False) -> tuple[str, tuple[st
     text = "\n".join(
         [*sorted(decls), *(f.text() for f in functions), *(p.text for p in pieces.values())]
     )
+    if not isa.half and "half" in text:
+        text += HALVES_IR
     return text, tuple(names), program

@@ -46,8 +46,9 @@ def fma(f: Function, lanes: int, a: str, b: str, c: str) -> str:
 
 
 def prefetch(f: Function, p: str) -> None:
-    """Read ahead into every cache level; never faults, so `p` may lie past the data."""
-    f.call("void", "llvm.prefetch.p0", [("ptr", p), ("i32", "0"), ("i32", "3"), ("i32", "1")])
+    """Read ahead into L2 (L1 has too few outstanding misses to reach memory's bandwidth, and a
+    tile of panels does not fit it); never faults, so `p` may lie past the data."""
+    f.call("void", "llvm.prefetch.p0", [("ptr", p), ("i32", "0"), ("i32", "2"), ("i32", "1")])
 
 
 def half_to_float(f: Function, native: bool, lanes: int, bits: str) -> str:

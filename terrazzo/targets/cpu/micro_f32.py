@@ -22,7 +22,6 @@ from terrazzo.targets.cpu.micro_base import (
     widths,
 )
 
-UNROLL = 4
 Pages = Literal["", "n", "k"]
 _ARGS = [("ptr", "a"), ("i64", "lda"), ("ptr", "b"), ("i64", "panel"), ("i64", "ldb"),
          ("ptr", "c"), ("i64", "ldc")]  # fmt: skip
@@ -105,8 +104,11 @@ def _tile(isa: Isa, dtype: DType, symbol: str, pages: Pages, rows: int, wide: in
 
             return run
 
-        whole = f.op(f"and i64 {count}, {-UNROLL}")
-        done = f.loop("0", whole, UNROLL, [(v, x) for x in carried], steps(UNROLL))
+        whole = f.op(f"and i64 {count}, {-isa.f32_unroll}")
+        done = f.loop("0", whole, isa.f32_unroll, [(v, x) for x in carried],
+                      steps(isa.f32_unroll))  # fmt: skip
+        if isa.f32_unroll == 1:
+            return done
         return f.loop(whole, count, 1, [(v, x) for x in done], steps(1))
 
     if pages == "k":

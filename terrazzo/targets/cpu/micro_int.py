@@ -11,6 +11,7 @@ from typing import Protocol
 from terrazzo.targets.cpu.builder import Function
 from terrazzo.targets.cpu.isa import Isa
 from terrazzo.targets.cpu.micro_base import splat
+from terrazzo.targets.cpu.micro_neon import Sdot
 
 _BIAS = {"q8_0": 128, "q6_k": 32}  # what makes the format's signed codes unsigned
 
@@ -169,6 +170,8 @@ class Plain:
 
 
 def int_dot(isa: Isa, name: str) -> IntDot:
+    if isa.int_dot in ("sdot", "smmla"):  # one token has no use for smmla's pairs
+        return Sdot(name)
     if isa.int_dot == "maddubs":
         return Maddubs(name)
     return (Vnni if isa.int_dot == "vnni" else Plain)(name, isa.int_lanes)

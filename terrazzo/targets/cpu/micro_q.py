@@ -33,6 +33,7 @@ from terrazzo.targets.cpu.micro_base import (
     widths,
 )
 from terrazzo.targets.cpu.micro_int import IntDot, int_dot
+from terrazzo.targets.cpu.micro_neon import matrix_half
 
 _ARGS = [("ptr", "a"), ("i64", "stride"), ("i64", "scales"), ("i64", "sums"), ("ptr", "w"),
          ("i64", "panel"), ("ptr", "c"), ("i64", "ldc")]  # fmt: skip
@@ -97,6 +98,7 @@ def _group(f: Function, isa: Isa, name: str, lay: P16, a: list[str], w: list[str
     """The loop body for one group of 32 k: carried accumulators in, the next ones out."""
     lanes, dot = isa.int_lanes, int_dot(isa, name)
     vi, v = f"<{lanes} x i32>", f"<{lanes} x float>"
+    pairs = isa.int_dot == "smmla" and len(a) % 2 == 0
 
     def half(p: str) -> str:
         return half_to_float(f, isa.half, lanes, f.load(f"<{lanes} x i16>", p, min(2 * lanes, 32)))
@@ -107,13 +109,14 @@ def _group(f: Function, isa: Isa, name: str, lay: P16, a: list[str], w: list[str
         blocks = [f.gep(p, block) for p in w]
         groups = [f.gep(p, inside) for p in blocks]
         if isa.prefetch and len(a) == 1:
+            ahead = f.mul("%panel", len(w))  # the same place in the tile that comes next
             for p in groups:
                 for line in range((lay.group + 63) // 64):
-                    prefetch(f, f.gep(p, isa.prefetch + 64 * line))
+                    prefetch(f, f.gep(p, f.add(ahead, 64 * line)))
         q = [f.gep(p, f.mul(g, 32)) for p in a]
         t: dict[tuple[int, int, int], str] = {}
         for h in range(2):
-            sums = _half(f, dot, lay, lanes, q, groups, columns, h)
+            sums = _half(f, dot, lay, lanes, q, groups, columns, h, name, pairs)
             for i, p in enumerate(a):
                 d = f.load("float", f.gep(f.gep(p, f.mul(g, 8)), f.add("%scales", 4 * h)), 4)
                 d = splat(f, lanes, "float", d)
@@ -143,22 +146,28 @@ def _group(f: Function, isa: Isa, name: str, lay: P16, a: list[str], w: list[str
 
 
 def _half(f: Function, dot: IntDot, lay: P16, lanes: int, q: list[str], groups: list[str],
-          columns: list[tuple[int, int]], half: int
+          columns: list[tuple[int, int]], half: int, name: str, pairs: bool
           ) -> dict[tuple[int, int, int], str]:  # fmt: skip
     """The integer sums of k 0..15 (half 0) or 16..31 of a group, by (token, panel, first lane).
+    `pairs`: by the instruction for two tokens at once.
 
     One half after the other, the second 8 k of each in a loop of one trip, on purpose: unrolled or
     with both halves' sums alive, the code generator moves everything across everything and the sums
     live on the stack (measured: up to 2 times slower on AVX2).
     """
     vi = f"<{lanes} x i32>"
-    tokens = range(len(q))
-    keys = [(t, *x) for t in tokens for x in columns]
     factor: dict[tuple[int, int], str] = {}
     if lay.sub is not None:
         for r, p in columns:
             raw = f.load(f"<{lanes} x i8>", f.gep(groups[r], lay.sub + 16 * half + p), lanes)
             factor[r, p] = f.op(f"sext <{lanes} x i8> {raw} to {vi}")
+    if pairs:
+        return matrix_half(
+            f, name, q, columns, factor,
+            lambda step: _chunks(f, lay, lanes, groups, columns, step, half),
+        )  # fmt: skip
+    tokens = range(len(q))
+    keys = [(t, *x) for t in tokens for x in columns]
 
     def trip(step: str, carried: list[str]) -> list[str]:
         acc = dict(zip(keys, carried, strict=False))

@@ -9,6 +9,7 @@ goes.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import ctypes
 import mmap
 import os
@@ -28,6 +29,7 @@ from terrazzo.targets.cpu.pool_ir import HABITS, MAILBOXES, STRIDE, pool_ir
 
 MAX_THREADS = 256
 DONE, CANCELLED, FAULT = 0, 1, 2
+HUGE_PAGE = 2 << 20
 
 # The most a thread spins: at a barrier, waiting for the others' share of one phase; as an idle
 # worker, for the caller's next program (sampling and printing a token take some 100 µs). Past that,
@@ -45,6 +47,20 @@ def private_memory(size: int) -> np.ndarray:
     """`size` zeroed bytes, page aligned, not shared with forked children; uint8[size]."""
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
     return np.frombuffer(mmap.mmap(-1, max(size, 1), flags=flags), np.uint8)[:size]
+
+
+def large_memory(size: int) -> np.ndarray:
+    """As private_memory, aligned to 2 MiB and in pages of that size where the system has them.
+
+    For what is read in full again and again: a core that streams 96 MB read 13 GB/s from 4 KiB
+    pages and 23 from these (Xeon with AVX-512, virtualised).
+    """
+    raw = mmap.mmap(-1, size + HUGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    with contextlib.suppress(AttributeError, OSError):  # a system without them
+        raw.madvise(mmap.MADV_HUGEPAGE)
+    memory = np.frombuffer(raw, np.uint8)
+    start = -memory.ctypes.data % HUGE_PAGE
+    return memory[start : start + size]
 
 
 class Program:

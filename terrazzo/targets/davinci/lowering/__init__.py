@@ -1,0 +1,1 @@
+"""Tile IR with the extents of one launch -> a core program at the buffer level."""

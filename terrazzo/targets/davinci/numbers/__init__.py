@@ -1,0 +1,1 @@
+"""A scheduled program with numbers: NumPy on the addressed memories."""

@@ -1,0 +1,1 @@
+"""A core program at the buffer level -> addresses, slots and events."""

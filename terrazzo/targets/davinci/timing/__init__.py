@@ -1,0 +1,1 @@
+"""A scheduled program in time: when each pipe does what, and what bounds it."""
