@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import ml_dtypes
@@ -186,7 +187,8 @@ def _paged(row: Row, rng: np.random.Generator) -> Case:
     out = np.ones_like(q)
     args = (q, k, v, table, *one, out, HEAD**-0.5)
     ready = launch.prepare(attention.attention, args, {})
-    theirs = _sdpa(tq.reshape(1, heads, 1, HEAD), *map(to_torch, plain), False)
+    tk, tv = map(to_torch, plain)
+    theirs = _sdpa(tq.reshape(1, heads, 1, HEAD), tk, tv, False)
     operations = 4.0 * heads * HEAD * context
     return Case(ready, theirs, make.read, out.nbytes, operations, _difference(out, theirs))
 
@@ -251,25 +253,18 @@ def _low_bit(row: Row, rng: np.random.Generator) -> Case:
     b = launch.weights(Packed(formats.FORMATS[fmt], (n, k), formats.encode(fmt, w)))
     out = np.ones((m, n), np.float32)
     ready = launch.prepare(linear.linear, (a, b, out), {})
-    theirs: Callable[[], object] | launch.Launch
+    peer: Callable[[], object] | launch.Launch
     if row.dtype == "own f32":
         plain = layouts.pack_float(w).reshape(layouts.panels(n), -1).view(np.uint8)
         whole = Packed(Format("f32", 1, layouts.LAYOUT), (n, k), plain)
-        theirs = launch.prepare(linear.linear, (x, whole, np.ones_like(out)), {})
+        peer = launch.prepare(linear.linear, (x, whole, np.ones_like(out)), {})
     elif row.dtype == "_int_mm":
-        ta, tb = (
-            torch.from_numpy((v * 30).astype(np.int8)) for v in (x, np.ascontiguousarray(w.T))
-        )
+        ta, tb = (to_torch((v * 30).astype(np.int8)) for v in (x, np.ascontiguousarray(w.T)))
         tout = torch.empty(m, n, dtype=torch.int32)
-
-        def theirs() -> object:
-            return torch._int_mm(ta, tb, out=tout)
+        peer = partial(torch._int_mm, ta, tb, out=tout)
     else:
         codes = torch.randint(0, 16, (n, k), dtype=torch.int32)
         packed = torch.ops.aten._convert_weight_to_int4pack_for_cpu(codes, 1)
-        ta, scales = torch.from_numpy(x).bfloat16(), torch.ones(k // 32, n, 2).bfloat16()
-
-        def theirs() -> object:
-            return torch.ops.aten._weight_int4pack_mm_for_cpu(ta, packed, 32, scales)
-
-    return Case(ready, theirs, b.data.nbytes + a.data.nbytes, out.nbytes, 2.0 * m * n * k, None)
+        ta, scales = to_torch(x).bfloat16(), torch.ones(k // 32, n, 2).bfloat16()
+        peer = partial(torch.ops.aten._weight_int4pack_mm_for_cpu, ta, packed, 32, scales)
+    return Case(ready, peer, b.data.nbytes + a.data.nbytes, out.nbytes, 2.0 * m * n * k, None)

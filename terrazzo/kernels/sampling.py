@@ -31,7 +31,7 @@ def softmax(x: tz.gm[T, rows, dim], out: tz.gm[T, rows, dim], scale: tz.f32, ROW
     for r in tz.grid(rows, step=ROWS):
         t = tz.load(x[r], space=tz.UB).to(tz.f32) * scale
         e = tz.exp(t - tz.max(t, axis=dim))
-        out[r] = (e / tz.sum(e, axis=dim)).to(T)
+        out[r] = (e * (1.0 / tz.sum(e, axis=dim))).to(T)
 
 
 @tz.kernel

@@ -18,7 +18,7 @@ import pytest
 
 from terrazzo.targets.cpu import codegen, jit, vecmath
 from terrazzo.targets.cpu.builder import VF, Function
-from terrazzo.targets.cpu.isa import detect
+from terrazzo.targets.cpu.isa import detect, host_features
 
 ERF = np.frompyfunc(math.erf, 1, 1)
 EXACT: dict[str, Callable[[np.ndarray], np.ndarray]] = {
@@ -36,12 +36,18 @@ INF, NAN = math.inf, math.nan
 NEAR_HALF_TURN = 16367173.0 * 2.0**72
 
 
+# Whether 2^n is multiplied by an instruction (AVX-512) or by two factors.
+SCALEF = [False, True] if "avx512f" in host_features() else [False]
+each_scale = pytest.mark.parametrize("scalef", SCALEF)
+
+
 @cache
-def module() -> jit.Module:
+def module(scalef: bool) -> jit.Module:
     """Every function of the table as a loop over arrays."""
     functions = []
     for name, emit in vecmath.FUNCTIONS.items():
-        f = Function(name + "_all", [("ptr", "x"), ("ptr", "y"), ("i64", "n")])
+        args = [("ptr", "x"), ("ptr", "y"), ("i64", "n")]
+        f = Function(name + "_all", args, scalef=scalef)
 
         def body(i: str, _: list[str], f: Function = f, emit=emit) -> None:
             y = emit(f, f.load(VF, f.gep("%x", i, "float"), 4))
@@ -55,10 +61,12 @@ def module() -> jit.Module:
     return jit.load(codegen.compile_object(text, detect()))
 
 
-def run(name: str, x: np.ndarray) -> np.ndarray:
+def run(name: str, x: np.ndarray, scalef: bool) -> np.ndarray:
     padded = np.concatenate([x, np.ones(-len(x) % 16)]).astype(np.float32)
     out = np.empty_like(padded)
-    fn = module().function(name + "_all", None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
+    fn = module(scalef).function(
+        name + "_all", None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64
+    )
     fn(padded.ctypes.data, out.ctypes.data, len(padded))
     return out[: len(x)]
 
@@ -87,13 +95,14 @@ def inputs(name: str) -> np.ndarray:
     return x[np.isfinite(x)].astype(np.float32)
 
 
+@each_scale
 @pytest.mark.parametrize("name", vecmath.FUNCTIONS)
-def test_error(name: str) -> None:
+def test_error(name: str, scalef: bool) -> None:
     x = inputs(name)
     with np.errstate(all="ignore"):
         exact = EXACT[name](x.astype(np.float64))
         nearest = exact.astype(np.float32)
-    got = run(name, x)
+    got = run(name, x, scalef)
     assert (np.isnan(got) == np.isnan(exact)).all(), x[np.isnan(got) != np.isnan(exact)][:5]
     finite = np.isfinite(nearest) & np.isfinite(got)
     other = ~finite & ~np.isnan(exact)
@@ -124,14 +133,22 @@ LIMITS = {
 }  # fmt: skip
 
 
+@each_scale
 @pytest.mark.parametrize("name", vecmath.FUNCTIONS)
-def test_limits(name: str) -> None:
+def test_limits(name: str, scalef: bool) -> None:
     """Exact results and their signs; NaN stays NaN."""
     points = [*LIMITS[name], (NAN, NAN)]
     x, want = (np.array(v, np.float32) for v in zip(*points, strict=True))
-    got = run(name, x)
+    got = run(name, x, scalef)
     same = (got == want) & (np.signbit(got) == np.signbit(want)) | np.isnan(got) & np.isnan(want)
     assert same.all(), list(zip(x[~same], got[~same], want[~same], strict=True))
+
+
+@pytest.mark.skipif(True not in SCALEF, reason="needs AVX-512")
+@pytest.mark.parametrize("name", ["exp", "exp2"])
+def test_instruction_sets_agree(name: str) -> None:
+    x = inputs(name)
+    assert np.array_equal(run(name, x, True), run(name, x, False), equal_nan=True)
 
 
 def test_halves() -> None:

@@ -45,6 +45,22 @@ def test_the_reading_loop_reads_everything(threads: int) -> None:
         assert np.array_equal(sums, mine.sum(axis=0, dtype=np.uint32))
 
 
+@pytest.mark.parametrize("around", [False, True])
+@pytest.mark.parametrize("inputs", [1, 2, 3])
+def test_the_stream_adds_its_inputs(inputs: int, around: bool) -> None:
+    threads, share = 2, 8 * probes.READ_STEP
+    code = jit.load(codegen.compile_object(probes.stream_ir(inputs, around), host.HostIsa()))
+    apart = share * threads
+    data = pool.private_memory(apart * (inputs + 1)).view(np.uint32).reshape(inputs + 1, -1)
+    data[:] = np.random.default_rng(0).integers(0, 2**32, data.shape, np.uint32)
+    given = data[1:].copy()
+    table = np.zeros(16, np.int64)
+    table[8:13] = data.ctypes.data, share, 2, 0, apart
+    pool.shared().run(pool.Program([(code.address("stream"), table.ctypes.data)]), threads)
+    assert np.array_equal(data[0], given.sum(axis=0, dtype=np.uint32))
+    assert np.array_equal(data[1:], given)
+
+
 @pytest.mark.parametrize(
     ("name", "cpu", "fma", "dot"),
     [
@@ -73,3 +89,5 @@ def test_no_integer_figure_without_an_instruction() -> None:
 def test_too_large_a_working_set() -> None:
     with pytest.raises(MemoryShortage, match="measuring the bandwidth needs"):
         machine.read_bandwidth(1 << 50, 1)
+    with pytest.raises(MemoryShortage, match="measuring the bandwidth needs"):
+        machine.stream_bandwidth(2, 1 << 50, 1)

@@ -32,10 +32,13 @@ def isplat(v: int) -> str:
 
 class Function:
     """One function under construction. `decls` collects what it needs at module level: intrinsics,
-    constant tables."""
+    constant tables. `scalef`: 16 lanes are scaled by powers of two in one instruction
+    (AVX-512)."""
 
     def __init__(self, name: str, args: Sequence[tuple[str, str]], ret: str = "void",
-                 attrs: str = "nounwind", linkage: str = "") -> None:  # fmt: skip
+                 attrs: str = "nounwind", linkage: str = "",
+                 scalef: bool = False) -> None:  # fmt: skip
+        self.scalef = scalef
         self.name, self.args, self.ret, self.attrs, self.linkage = name, args, ret, attrs, linkage
         self.lines: list[str] = ["entry:"]
         self.current = "entry"

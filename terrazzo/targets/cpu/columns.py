@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
 
 from terrazzo.ir.graph import Graph, index_values
 from terrazzo.ir.ops import Load
@@ -14,6 +15,7 @@ from terrazzo.targets.cpu.frame import Frame
 from terrazzo.targets.cpu.nest import Level, Nest, Root
 from terrazzo.targets.cpu.reduce import Reducer, as_stored, is_float
 
+Join = Callable[[str, str], str]
 UNROLL = 4
 STATIC_CHUNKS = 8  # a column loop of at most this many known chunks is written out
 
@@ -88,8 +90,11 @@ class NestEmitter:
         ev.col = col
         self.prehoist(roots)
         accs: list[tuple[str, str]] = []
+        joins: list[Join | None] = []
         for r in reduces:
-            accs += self.reducer.identity(r)
+            start = self.reducer.identity(r)
+            accs += start
+            joins += [self.reducer.join(r)] * len(start)
 
         def chunk(c: str, mask: tuple[str, str] | None, acc: list[str]) -> list[str]:
             self.fr.scopes.append({})
@@ -124,7 +129,7 @@ class NestEmitter:
                 left = int(ext) - c
                 acc = chunk(str(c), None if left >= W else self.mask(str(left)), acc)
         else:
-            acc = self.strip(ext, accs, chunk)
+            acc = self.strip(ext, accs, joins, chunk)
         ev.col = None
         rest = acc
         for r in reduces:
@@ -133,18 +138,33 @@ class NestEmitter:
             rest = rest[n:]
 
     def strip(
-        self, ext: str, accs: list[tuple[str, str]], chunk: Callable[..., list[str]]
+        self,
+        ext: str,
+        accs: list[tuple[str, str]],
+        joins: list[Join | None],
+        chunk: Callable[..., list[str]],
     ) -> list[str]:
+        """Chunks of the whole extent, in order. An accumulator that may be joined in any order
+        takes turns in several registers, so that a chunk does not wait for the one before."""
         f = self.f
         wide = f.op(f"and i64 {ext}, {-W * UNROLL}")
         full = f.op(f"and i64 {ext}, {-W}")
+        spread = [acc for acc, join in zip(accs, joins, strict=True) for _ in _turns(join)]
+        firsts = [sum(len(_turns(x)) for x in joins[:n]) for n in range(len(joins))]
 
         def many(c: str, acc: list[str]) -> list[str]:
+            acc = list(acc)
             for u in range(UNROLL):
-                acc = chunk(f.add(c, u * W), None, acc)
+                at = [n + _turns(x)[u % len(_turns(x))] for n, x in zip(firsts, joins, strict=True)]
+                new = chunk(f.add(c, u * W), None, [acc[n] for n in at])
+                for n, x in zip(at, new, strict=True):
+                    acc[n] = x
             return acc
 
-        acc = f.loop(0, wide, W * UNROLL, accs, many)
+        done = f.loop(0, wide, W * UNROLL, spread, many)
+        acc: list[str] = []
+        for n, join in zip(firsts, joins, strict=True):
+            acc.append(done[n] if join is None else reduce(join, done[n : n + UNROLL]))
         types = [t for t, _ in accs]
         acc = f.loop(
             wide, full, W, list(zip(types, acc, strict=True)), lambda c, a: chunk(c, None, a)
@@ -228,6 +248,10 @@ class NestEmitter:
             )
 
         f.loop(0, ext_n, W, [], lambda j, a: self.fr.scoped(lambda: block(j, a)))
+
+
+def _turns(join: Join | None) -> range:
+    return range(1 if join is None else UNROLL)
 
 
 def transposed(f: Function, rows: list[str]) -> list[str]:

@@ -33,8 +33,9 @@ class Isa:
     `int_tiles`: (tokens, panels). Both lists end with one row. `prefetch`: while one row streams
     low-bit weights, the tile of panels that comes next is read ahead. `f32_unroll`: steps along K
     in one block of code (LLVM loads a block's broadcasts first, which spills the sums where they
-    fill the registers). `half`: f16 is converted by an instruction. `reason`: why this one was
-    chosen, `masked`: features of this CPU that its code may not use; both for `terrazzo doctor`.
+    fill the registers). `scalef`: 2^n is multiplied by an instruction. `half`: f16 is converted by
+    one. `reason`: why this one was chosen, `masked`: features of this CPU that its code may not
+    use; both for `terrazzo doctor`.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Isa:
     int_tiles: tuple[tuple[int, int], ...]
     prefetch: bool = False
     f32_unroll: int = 4
+    scalef: bool = False
     half: bool = True
     reason: str = ""
     masked: tuple[str, ...] = ()
@@ -102,10 +104,12 @@ _LATER: dict[str, tuple[str, ...]] = {
 _WIDE = ((6, 4), (2, 4), (1, 4))
 _SHAPES: dict[str, dict[str, Any]] = {
     "avx512vnni": {"lanes": 16, "f32_tiles": _WIDE, "int_dot": "vnni", "int_lanes": 16,
-                   "int_tiles": ((6, 2), (2, 4), (1, 4)), "prefetch": True, "f32_unroll": 1},
+                   "int_tiles": ((6, 2), (2, 4), (1, 4)), "prefetch": True, "f32_unroll": 1,
+                   "scalef": True},
     # without VNNI the 256-bit forms serve: sign transfer (vpsignb) has no 512-bit form
     "avx512": {"lanes": 16, "f32_tiles": _WIDE, "int_dot": "maddubs", "int_lanes": 8,
-               "int_tiles": ((4, 1), (2, 2), (1, 4)), "prefetch": True, "f32_unroll": 1},
+               "int_tiles": ((4, 1), (2, 2), (1, 4)), "prefetch": True, "f32_unroll": 1,
+                   "scalef": True},
     # not yet measured on a chip without AVX-512
     "avxvnni": {"lanes": 8, "f32_tiles": ((6, 1), (2, 2), (1, 4)), "int_dot": "vnni",
                 "int_lanes": 8, "int_tiles": ((4, 1), (2, 2), (1, 4))},

@@ -44,7 +44,7 @@ class PhaseEmitter:
     ) -> None:
         self.program, self.phase, self.isa = program, phase, isa
         args = [("ptr", "table"), ("i32", "tid"), ("i32", "threads")]
-        self.f = Function(name, args)
+        self.f = Function(name, args, scalef=isa.scalef)
         self.fr = Frame(program, self.f)
         self.graph = Graph(program.kernel)
         self.ev = Evaluator(self.fr, self.graph, helpers, strict)

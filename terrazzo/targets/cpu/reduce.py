@@ -6,6 +6,8 @@ neighbours.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from terrazzo.errors import KernelError
 from terrazzo.ir.graph import Graph
 from terrazzo.ir.types import DType, Value, bf16, f16
@@ -114,9 +116,16 @@ class Reducer:
             return f.op(f"select {VB} {f.op(f'icmp {cmp} {VI} {b}, {a}')}, {VI} {b}, {VI} {a}")
         if kind == "sum":
             return f.op(f"fadd {VF} {a}, {b}")
-        order = "ugt" if kind == "max" else "ult"  # unordered: a NaN in b is taken
-        y = f.op(f"select {VB} {f.op(f'fcmp {order} {VF} {b}, {a}')}, {VF} {b}, {VF} {a}")
+        order = "ogt" if kind == "max" else "olt"  # unordered: a NaN in b is taken
+        y = f.op(f"select {VB} {f.op(f'fcmp {order} {VF} {a}, {b}')}, {VF} {a}, {VF} {b}")
         return f.op(f"select {VB} {f.op(f'fcmp uno {VF} {a}, {a}')}, {VF} {a}, {VF} {y}")
+
+    def join(self, r: Root) -> Callable[[str, str], str] | None:
+        """Combines two running values, where their order makes no difference; else None."""
+        kind, v = self.kind_of(r)
+        if kind not in ("max", "min"):
+            return None
+        return lambda a, b: self.two(kind, v, a, b)
 
     def fold(self, r: Root, acc: list[str]) -> str:
         """16 lanes to one by halves: (l, l + 8), then 4, 2, 1 apart."""
