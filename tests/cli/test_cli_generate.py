@@ -125,12 +125,13 @@ def test_ctrl_c_in_a_long_prompt(environment: dict[str, str], model_path: Path, 
 def test_ctrl_c_while_it_starts(
     environment: dict[str, str], model_path: Path, tmp_path: Path, after_s: float
 ) -> None:
-    """From the imports to the compiler, with nothing cached: no traceback, no half-written file."""
+    """From the imports to the compiler and a prompt that takes seconds, with nothing cached: no
+    traceback, no half-written file."""
     cold = {**environment, "TERRAZZO_CACHE": str(tmp_path)}
     begin = time.monotonic()
     subprocess.run([sys.executable, "-c", "pass"], env=cold, check=True)
     interpreter_s = time.monotonic() - begin  # a bare start: long on a busy machine
-    with _started(cold, "generate", model_path, PROMPT, "--max-tokens", "4000") as running:
+    with _started(cold, "generate", model_path, "word " * 6000) as running:
         time.sleep(max(after_s, 2 * interpreter_s))
         code, err = _interrupt(running)
     # Before our first line runs, the interpreter's own handling applies.

@@ -71,8 +71,8 @@ def test_empty_program_and_bad_thread_counts() -> None:
 
 @pytest.mark.parametrize("may_shrink", [True, False])
 def test_a_late_thread_is_left_out(may_shrink: bool) -> None:
-    """While one thread comes late to every barrier, the caller runs alone but for trials; half a
-    second after that has ended both run."""
+    """While one thread comes late to every barrier, the caller runs alone but for trials; soon
+    after that has ended both run (how soon: benchmarks/contention.py; here a core may be taken)."""
     done = np.zeros(2, np.int64)
     t = table(done.ctypes.data, 5000)
     steps = pool.Program([(phase("laggard"), t.ctypes.data)] * 3, keep=t, may_shrink=may_shrink)
@@ -87,9 +87,13 @@ def test_a_late_thread_is_left_out(may_shrink: bool) -> None:
     first, second = seconds(0.5)
     assert second < first / 5 if may_shrink else second == first
     t[9] = 0
-    seconds(0.5)
-    first, second = seconds(0.2)
-    assert second > 0.7 * first
+    for _ in range(20):
+        seconds(0.5)
+        first, second = seconds(0.2)
+        if second > 0.7 * first:
+            break
+    else:
+        pytest.fail(f"of {first} runs the second thread was in {second}")
 
 
 def test_python_threads_take_turns() -> None:
