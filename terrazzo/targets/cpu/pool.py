@@ -53,8 +53,8 @@ def large_memory(size: int) -> np.ndarray:
     """As private_memory, aligned to 2 MiB and in pages of that size where the system has them.
 
     For measuring what memory gives: walks of page tables are no part of that. Weights gain nothing
-    by it where the file system keeps files in large folios (decode of 96 MB, a Xeon with Linux 6.18:
-    equal to mapped files, 5 to 9 % above 4 KiB pages).
+    by it where the file system keeps files in large folios (decode of 96 MB, a Xeon with Linux
+    6.18: equal to mapped files, 5 to 9 % above 4 KiB pages).
     """
     raw = mmap.mmap(-1, size + HUGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     with contextlib.suppress(AttributeError, OSError):  # a system without them
