@@ -5,6 +5,7 @@
 # make ascend  the tests against the compiler of Ascend NPUs, which is installed first (161 MB)
 # make test-isa  the CPU's tests once for each older instruction set that this machine can run
 # make bench   measure this machine with the demo model
+# make bench-guard  whether ratios of speed have fallen below the stored ones (GUARD=--short: 10 s)
 # make bench-peer  the same beside llama.cpp, which is built first (some 10 minutes)
 # make clean   remove environments and caches of this checkout (models and ~/.cache stay)
 
@@ -26,7 +27,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test lint test-isa oracle ascend bench bench-peer clean
+.PHONY: help run test lint test-isa oracle ascend bench bench-guard bench-peer clean
 
 help:
 	@sed -n 's/^# make/make/p' Makefile
@@ -109,6 +110,10 @@ ascend: $(ASCEND)/.ascend
 bench: $(VENV)/.run
 	@$(BIN)/terrazzo pull smollm2
 	@$(BIN)/terrazzo bench smollm2 --prompt 512 --decode 128 --threads $(THREADS)
+
+bench-guard: $(VENV)/.run
+	@$(BIN)/terrazzo pull smollm2
+	@$(BIN)/python benchmarks/guard.py $(GUARD)
 
 bench-peer: $(VENV)/.run
 	@$(BIN)/terrazzo pull smollm2

@@ -3,16 +3,22 @@
     python benchmarks/guard.py [--short] [--store] [--json]     (make bench-guard)
 
 No times are compared, only ratios of figures taken in turns in one process: the median over the
-rounds, and how far each may fall below what `guard.json` has for this instruction set. Ratios
-depend on the chip as well: they were stored on one CPU a set, which the file names. A ratio above
-the stored one never fails. `--store` writes what was measured as the new figures. Exit status 1: a
-ratio is below its limit. A set without stored figures is an error: nothing was guarded.
+rounds may fall below what `guard.json` has for this instruction set by TOLERANCE, on another CPU
+than the one it was stored on (the file names it) by ELSEWHERE. The yardstick is NumPy, so that a
+faster f32 of ours makes no other ratio fall. A ratio above the stored one never fails. A round
+during which other processes took more than a tenth of a core is measured again, up to four times.
+
+If a ratio is below its limit all is measured once more, and the better of the two counts.
+
+`--store` keeps what is measured as the new figures. Exit status 1: a ratio is below its limit. A
+set without stored figures is an error: nothing was guarded.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import sys
 import time
@@ -20,12 +26,38 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # beside ours on one thread
+
+import numpy as np  # noqa: E402
 
 STORED = Path(__file__).with_name("guard.json")
-TOLERANCE = 0.25  # a ratio may fall by this share; the machines are shared, medians move by 10-15 %
+TOLERANCE, ELSEWHERE = 0.3, 0.6  # shares of the ratio; medians move by 10 to 20 % here
 N, K = 1536, 576  # a layer of the demo model: 1.7 MB of f32, in a core's second cache
 Work = dict[str, Callable[[], object]]
+
+
+def others() -> float:
+    """CPU seconds that other processes of this machine have used."""
+    with open("/proc/stat", encoding="ascii") as file:
+        ticks = [int(x) for x in file.readline().split()[1:]]
+    used = sum(ticks[:3]) + sum(ticks[5:7])  # user, nice, system, interrupts
+    own = os.times()
+    return used / os.sysconf("SC_CLK_TCK") - own.user - own.system
+
+
+def undisturbed(measure: Callable[[], None], forget: Callable[[], None]) -> None:
+    """One round: `measure` notes figures, `forget` takes them back."""
+    for left in range(4, -1, -1):
+        before, start = others(), time.perf_counter()
+        measure()
+        share = (others() - before) / (time.perf_counter() - start)
+        if share < 0.1 or left == 0:
+            if share >= 0.1:
+                print(
+                    f"other processes take {share:.1f} cores: figures may be low", file=sys.stderr
+                )
+            return
+        forget()
 
 
 def seconds(run: Callable[[], object], least: float) -> float:
@@ -53,7 +85,7 @@ def layers() -> Work:
     for m in (1, 64):
         x = rng.standard_normal((m, K), dtype=np.float32)
         a8 = Packed(formats.A8, (m, K), formats.encode("a8", x))
-        for name in ("f32", "q8_0", "q4_0"):
+        for name in ("f32", "q8_0", "q4_0") if m > 1 else ("q8_0", "q4_0"):
             out = np.empty((m, N), np.float32)
             if name == "f32":
                 given: dict[str, Any] = {"a": x, "w": weight}
@@ -73,26 +105,38 @@ def layers() -> Work:
     ready = launch.Ready(launch.prepare(rms_norm, (), given), 1)
     ready.given = given
     work["rms_norm"] = ready.run
-    work["copy"] = lambda: np.copyto(out, x)
+
+    def by_numpy() -> None:
+        np.divide(x, np.sqrt(np.einsum("rk,rk->r", x, x)[:, None] / K + 1e-5), out=out)
+
+    work["numpy rms_norm"] = by_numpy
     return work
 
 
-RATIOS = {  # name: (how much faster this ..., than this)
+RATIOS = {  # name: (how much faster this is, than this)
     "numpy / f32, 64 rows": ("f32 x64", "numpy x64"),
-    "f32 / q8_0, 1 row": ("q8_0 x1", "f32 x1"),
-    "f32 / q4_0, 1 row": ("q4_0 x1", "f32 x1"),
-    "f32 / q8_0, 64 rows": ("q8_0 x64", "f32 x64"),
-    "f32 / q4_0, 64 rows": ("q4_0 x64", "f32 x64"),
-    "copy / rms_norm": ("rms_norm", "copy"),
+    "numpy / q8_0, 1 row": ("q8_0 x1", "numpy x1"),
+    "numpy / q4_0, 1 row": ("q4_0 x1", "numpy x1"),
+    "numpy / q8_0, 64 rows": ("q8_0 x64", "numpy x64"),
+    "numpy / q4_0, 64 rows": ("q4_0 x64", "numpy x64"),
+    "numpy / rms_norm": ("rms_norm", "numpy rms_norm"),
 }
 
 
 def kernels(count: int, least: float) -> dict[str, float]:
     work = layers()
     took: dict[str, list[float]] = {name: [] for name in work}
-    for _ in range(count):
+
+    def measure() -> None:
         for name, run in work.items():
             took[name].append(seconds(run, least))
+
+    def forget() -> None:
+        for figures in took.values():
+            figures.pop()
+
+    for _ in range(count):
+        undisturbed(measure, forget)
     return {
         name: statistics.median(b / a for a, b in zip(took[fast], took[slow], strict=True))
         for name, (fast, slow) in RATIOS.items()
@@ -111,11 +155,20 @@ def model(count: int, tokens: int) -> dict[str, float]:
     two = Decoder("smollm2", 2) if threads.default_threads() > 1 else None
     pace: list[float] = []
     shares: list[float] = []
-    for _ in range(count):
+
+    def measure() -> None:
         rate = one.rate(tokens)
         shares.append(rate * size / (machine.read_bandwidth(size, 1) * 1e9))
         if two is not None:
             pace.append(two.rate(tokens) / rate)
+
+    def forget() -> None:
+        shares.pop()
+        if pace:
+            pace.pop()
+
+    for _ in range(count):
+        undisturbed(measure, forget)
     found = {"decode: share of bandwidth, 1 thread": statistics.median(shares)}
     if pace:
         found["decode: 2 threads / 1 thread"] = statistics.median(pace)
@@ -133,22 +186,30 @@ def main() -> None:
 
     isa = isas.detect()
     stored = json.loads(STORED.read_text()) if STORED.exists() else {}
-    known = stored.get(isa.name)
-    if known is None and not args.store:
+    here = machine.describe().cpu
+    known = stored.get(isa.name, {"cpu": here, "ratios": {}})
+    if not known["ratios"] and not args.store:
         raise SystemExit(f"error: {STORED.name} has nothing for {isa.name}: run with --store first")
-    found = kernels(5, 0.03) if args.short else {**kernels(9, 0.06), **model(5, 32)}
+
+    def measure() -> dict[str, float]:
+        return kernels(5, 0.03) if args.short else {**kernels(9, 0.06), **model(5, 32)}
+
+    found = measure()
     if args.store:
-        old = known["ratios"] if known else {}
         ratios = {name: round(value, 3) for name, value in found.items()}
-        stored[isa.name] = {"cpu": machine.describe().cpu, "ratios": {**old, **ratios}}
+        stored[isa.name] = {"cpu": here, "ratios": {**known["ratios"], **ratios}}
         STORED.write_text(json.dumps(stored, indent=2, sort_keys=True) + "\n")
         known = stored[isa.name]
-    limits = {n: v * (1 - TOLERANCE) for n, v in known["ratios"].items() if n in found}
+    share = 1 - (TOLERANCE if known["cpu"] == here else ELSEWHERE)
+    limits = {n: v * share for n, v in known["ratios"].items() if n in found}
+    if any(found[name] < limit for name, limit in limits.items()):  # by chance? once more
+        again = measure()
+        found = {name: max(value, again[name]) for name, value in found.items()}
     bad = [name for name, limit in limits.items() if found[name] < limit]
     if args.json:
         print(json.dumps({"isa": isa.name, "found": found, "limits": limits, "below": bad}))
     else:
-        print(f"{isa.name}; stored on {known['cpu']}, now on {machine.describe().cpu}")
+        print(f"{isa.name}; stored on {known['cpu']}, now on {here}")
         for name, value in found.items():
             limit = f"at least {limits[name]:.2f}" if name in limits else "not stored"
             print(f"{name:<38}{value:7.2f}  {limit}{'  BELOW' if name in bad else ''}")
