@@ -25,7 +25,7 @@ from terrazzo.targets.cpu.micro_base import (
     widths,
 )
 
-_AHEAD = 1024  # bytes of each panel, which comes from L2: 512 rows of four fill L1 twice
+_NEXT = 1024  # bytes of each panel, which comes from L2: a tile's panels fill L1 twice
 Pages = Literal["", "n", "k"]
 _ARGS = [("ptr", "a"), ("i64", "lda"), ("ptr", "b"), ("i64", "panel"), ("i64", "ldb"),
          ("ptr", "c"), ("i64", "ldc")]  # fmt: skip
@@ -149,7 +149,7 @@ def _tile(isa: Isa, dtype: DType, symbol: str, pages: Pages, rows: int, wide: in
                     row = f.mul(f.mul(f.add(k, u), "%ldb"), dtype.bytes)
                     if isa.prefetch and rows > 2:  # else there is no time to wait for L1
                         for q in b:
-                            prefetch(f, f.gep(q, f.add(row, _AHEAD)), level=1)
+                            prefetch(f, f.gep(q, f.add(row, _NEXT)), level=1)
                     bv = {
                         (j, p): _columns(
                             f, isa, dtype, f.gep(f.gep(b[j], row), lanes * p * dtype.bytes)
