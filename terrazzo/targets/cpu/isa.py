@@ -33,9 +33,10 @@ class Isa:
     `int_tiles`: (tokens, panels). Both lists end with one row. `prefetch`: while one row streams
     low-bit weights, the tile of panels that comes next is read ahead. `f32_unroll`: steps along K
     in one block of code (LLVM loads a block's broadcasts first, which spills the sums where they
-    fill the registers). `scalef`: 2^n is multiplied by an instruction. `half`: f16 is converted by
-    one. `reason`: why this one was chosen, `masked`: features of this CPU that its code may not
-    use; both for `terrazzo doctor`.
+    fill the registers); `f32_depth`: so many steps of a tile's rows are copied side by side (a
+    multiple of 16; 0: they are read where they lie). `scalef`: 2^n is multiplied by an instruction.
+    `half`: f16 is converted by one. `reason`: why this one was chosen, `masked`: features of this
+    CPU that its code may not use; both for `terrazzo doctor`.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Isa:
     int_tiles: tuple[tuple[int, int], ...]
     prefetch: bool = False
     f32_unroll: int = 4
+    f32_depth: int = 0
     scalef: bool = False
     half: bool = True
     reason: str = ""
@@ -101,15 +103,15 @@ _LATER: dict[str, tuple[str, ...]] = {
     "neon_dot": ("i8mm", "sve2", "sme"),
     "plain": ("",),
 }
-_WIDE = ((6, 4), (2, 4), (1, 4))
+_WIDE = ((14, 2), (4, 4), (3, 4), (2, 4), (1, 4))
 _SHAPES: dict[str, dict[str, Any]] = {
     "avx512vnni": {"lanes": 16, "f32_tiles": _WIDE, "int_dot": "vnni", "int_lanes": 16,
                    "int_tiles": ((6, 2), (2, 4), (1, 4)), "prefetch": True, "f32_unroll": 1,
-                   "scalef": True},
+                   "f32_depth": 512, "scalef": True},
     # without VNNI the 256-bit forms serve: sign transfer (vpsignb) has no 512-bit form
     "avx512": {"lanes": 16, "f32_tiles": _WIDE, "int_dot": "maddubs", "int_lanes": 8,
                "int_tiles": ((4, 1), (2, 2), (1, 4)), "prefetch": True, "f32_unroll": 1,
-                   "scalef": True},
+                   "f32_depth": 512, "scalef": True},
     # not yet measured on a chip without AVX-512
     "avxvnni": {"lanes": 8, "f32_tiles": ((6, 1), (2, 2), (1, 4)), "int_dot": "vnni",
                 "int_lanes": 8, "int_tiles": ((4, 1), (2, 2), (1, 4))},

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from terrazzo.targets.cpu.builder import Function
 
 Call = Callable[[Function, int, int, str, str], None]
+Fetch = Callable[[Function, str, int], None]
 
 
 @dataclass(frozen=True)
@@ -73,12 +74,14 @@ def half_to_float(f: Function, native: bool, lanes: int, bits: str) -> str:
     return f.op(f"bitcast {vi} {f.op(f'or {vi} {number}, {sign}')} to {vf}")
 
 
-def cover(f: Function, tiles: Sequence[tuple[int, int]], call: Call) -> None:
+def cover(
+    f: Function, tiles: Sequence[tuple[int, int]], call: Call, fetch: Fetch | None = None
+) -> None:
     """Covers M rows x N columns (arguments %M, %N of f) with register tiles, most rows first.
 
-    `call(f, rows, panels, i, p)` handles rows i.. and panels p.. of a (rows, panels) tile. Panels
-    run outside, so that a panel stays in L1 while the rows go by; left-over panels take one-panel
-    tiles.
+    `call(f, rows, panels, i, p)` handles rows i.. and panels p.. of a (rows, panels) tile;
+    left-over panels take one-panel tiles. Panels run outside, so that a panel stays in L1 while the
+    rows go by; or, with `fetch(f, i, rows)` to bring a tile's rows there, the rows do.
     """
     count = f.cdiv("%N", 16)
     i = "0"
@@ -87,12 +90,23 @@ def cover(f: Function, tiles: Sequence[tuple[int, int]], call: Call) -> None:
         end = f.add(i, f.mul(left, rows))
         whole = count if wide == 1 else f.op(f"and i64 {count}, {-wide}")
 
-        def column(p: str, start: str = i, stop: str = end, rows: int = rows, w: int = 1) -> None:
-            f.loop(start, stop, rows, [], lambda r, _: call(f, rows, w, r, p))
+        def across(run: Callable[[str, int], None], whole: str = whole, wide: int = wide) -> None:
+            f.loop("0", whole, wide, [], lambda p, _: run(p, wide))
+            if wide > 1:
+                f.loop(whole, count, 1, [], lambda p, _: run(p, 1))
 
-        f.loop("0", whole, wide, [], lambda p, _, go=column, w=wide: go(p, w=w))
-        if wide > 1:
-            f.loop(whole, count, 1, [], lambda p, _, go=column: go(p))
+        def down(run: Callable[[str], None], i: str = i, end: str = end, rows: int = rows) -> None:
+            f.loop(i, end, rows, [], lambda r, _: run(r))
+
+        if fetch is None:
+            across(lambda p, w, rows=rows, down=down: down(lambda r: call(f, rows, w, r, p)))
+        else:
+
+            def row(r: str, rows: int = rows, across: Callable[..., None] = across) -> None:
+                fetch(f, r, rows)
+                across(lambda p, w: call(f, rows, w, r, p))
+
+            down(row)
         i = end
 
 

@@ -6,12 +6,14 @@ so a row's result never depends on its neighbours. Non-goals: packing, blocking 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal
 
 from terrazzo.ir.types import DType
 from terrazzo.targets.cpu.builder import Function
 from terrazzo.targets.cpu.isa import Isa
 from terrazzo.targets.cpu.micro_base import (
+    Call,
     Micro,
     cover,
     finish,
@@ -23,10 +25,11 @@ from terrazzo.targets.cpu.micro_base import (
     widths,
 )
 
-_AHEAD = 1024  # bytes of each panel, which comes from L2: 512 rows of four fill L1 twice
+_NEXT = 1024  # bytes of each panel, which comes from L2: a tile's panels fill L1 twice
 Pages = Literal["", "n", "k"]
 _ARGS = [("ptr", "a"), ("i64", "lda"), ("ptr", "b"), ("i64", "panel"), ("i64", "ldb"),
          ("ptr", "c"), ("i64", "ldc")]  # fmt: skip
+_AHEAD = [("ptr", "ahead"), ("i64", "ahead_lda")]
 
 
 def dot_f32(isa: Isa, b_dtype: DType, pages: Pages = "") -> Micro:
@@ -47,35 +50,88 @@ def dot_f32(isa: Isa, b_dtype: DType, pages: Pages = "") -> Micro:
     f = Function(symbol, [*_ARGS, ("i64", "M"), ("i64", "N"), ("i64", "K"), ("i1", "first")],
                  linkage="internal")  # fmt: skip
 
-    def call(f: Function, rows: int, wide: int, i: str, p: str) -> None:
-        at = {"": f.mul(p, "%panel"), "n": f.mul(p, 8), "k": "0"}[pages]
-        given = [
-            ("ptr", f.gep("%a", f.mul(i, "%lda"), "float")),
-            ("i64", "%lda"),
-            ("ptr", f.gep("%b", at)),
-            ("i64", "%panel"),
-            ("i64", "%ldb"),
-            ("ptr", f.gep("%c", f.add(f.mul(i, "%ldc"), f.mul(p, 16)), "float")),
-            ("i64", "%ldc"),
-            ("i64", "%K"),
-            ("i64", f.mul(p, "%panel") if pages == "k" else "0"),
-            ("i1", "%first"),
-        ]
-        f.call("void", tiles[rows, wide].name, given)
+    def call(a: str, lda: str, k0: str, count: str, first: str) -> Call:
+        """What runs a tile on the steps k0 .. k0 + count, with row i of the tile's at a + i lda."""
 
-    cover(f, isa.f32_tiles, call)
+        def run(f: Function, rows: int, wide: int, i: str, p: str) -> None:
+            at = {"": f.mul(p, "%panel"), "n": f.mul(p, 8), "k": f.op(f"lshr i64 {k0}, 1")}[pages]
+            skip = f.mul(f.mul(k0, "%ldb"), b_dtype.bytes)  # from a panel's start to its step k0
+            if pages == "":
+                at = f.add(at, skip)
+            given = [
+                ("ptr", a if isa.f32_depth else f.gep(a, f.mul(i, lda), "float")),
+                ("i64", lda),
+                ("ptr", f.gep("%b", at)),
+                ("i64", "%panel"),
+                ("i64", "%ldb"),
+                ("ptr", f.gep("%c", f.add(f.mul(i, "%ldc"), f.mul(p, 16)), "float")),
+                ("i64", "%ldc"),
+                ("i64", count),
+                ("i64", {"": "0", "n": skip, "k": f.mul(p, "%panel")}[pages]),
+                ("i1", first),
+                ("ptr", f.gep("%a", f.add(f.mul(f.add(i, rows), "%lda"), k0), "float")),
+                ("i64", "%lda"),
+            ]
+            f.call("void", tiles[rows, wide].name, given)
+
+        return run
+
+    if not isa.f32_depth:
+        cover(f, isa.f32_tiles, call("%a", "%lda", "0", "%K", "%first"))
+        f.put("ret void")
+        return finish([*tiles.values(), f])
+    most, pitch = isa.f32_tiles[0][0], _pitch(isa)
+    rows = f.op(f"alloca [{most * pitch} x float], align 64")
+
+    def deep(k0: str, _: list[str]) -> None:
+        count = f.min(f.sub("%K", k0), isa.f32_depth)
+        first = f.op(f"and i1 %first, {f.op(f'icmp eq i64 {k0}, 0')}")
+
+        def fetch(f: Function, i: str, n: int) -> None:
+            at = f.gep("%a", f.add(f.mul(i, "%lda"), k0), "float")
+            _fetch(f, at, "%lda", rows, pitch, n, count)
+
+        cover(f, isa.f32_tiles, call(rows, str(pitch), k0, count, first), fetch)
+
+    f.loop("0", f.max("%K", 1), isa.f32_depth, [], deep)
     f.put("ret void")
     return finish([*tiles.values(), f])
 
 
+def _pitch(isa: Isa) -> int:
+    """Elements between copied rows: not a power of two, so that they lie in different cache
+    sets."""
+    return isa.f32_depth + 16
+
+
+def _fetch(f: Function, a: str, lda: str, to: str, pitch: int, rows: int, count: str) -> None:
+    """Copies `count` elements of each of some rows, `lda` and then `pitch` apart."""
+    whole = f.op(f"and i64 {count}, -16")
+
+    def row(i: str, _: list[str]) -> None:
+        x, y = f.gep(a, f.mul(i, lda), "float"), f.gep(to, f.mul(i, pitch), "float")
+
+        def move(ty: str) -> Callable[[str, list[str]], None]:
+            def one(k: str, _: list[str]) -> None:
+                f.store(ty, f.load(ty, f.gep(x, k, "float"), 4), f.gep(y, k, "float"), 4)
+
+            return one
+
+        f.loop("0", whole, 16, [], move("<16 x float>"))
+        f.loop(whole, count, 1, [], move("float"))
+
+    f.loop("0", rows, 1, [], row)
+
+
 def _tile(isa: Isa, dtype: DType, symbol: str, pages: Pages, rows: int, wide: int) -> Function:
-    """One register tile: rows x (wide panels), the whole K. %skip: bytes from a page to the tile's
-    first panel."""
+    """One register tile: rows x (wide panels), K steps. %skip: bytes from a page to the tile's
+    first panel ("k") or first step ("n")."""
     lanes, parts = isa.lanes, 16 // isa.lanes
     v = f"<{lanes} x float>"
-    args = [*_ARGS, ("i64", "K"), ("i64", "skip"), ("i1", "first")]
+    args = [*_ARGS, ("i64", "K"), ("i64", "skip"), ("i1", "first"), *_AHEAD]
     f = Function(f"{symbol}_{rows}x{wide}", args, linkage="internal")
-    a = [f.gep("%a", f.mul("%lda", i), "float") for i in range(rows)]
+    lda = str(_pitch(isa)) if isa.f32_depth else "%lda"
+    a = [f.gep("%a", f.mul(lda, i), "float") for i in range(rows)]
     c = [f.gep("%c", f.mul("%ldc", i), "float") for i in range(rows)]
     columns = [(j, p) for j in range(wide) for p in range(parts)]
     at = {
@@ -93,13 +149,15 @@ def _tile(isa: Isa, dtype: DType, symbol: str, pages: Pages, rows: int, wide: in
                     row = f.mul(f.mul(f.add(k, u), "%ldb"), dtype.bytes)
                     if isa.prefetch and rows > 2:  # else there is no time to wait for L1
                         for q in b:
-                            prefetch(f, f.gep(q, f.add(row, _AHEAD)), level=1)
+                            prefetch(f, f.gep(q, f.add(row, _NEXT)), level=1)
                     bv = {
                         (j, p): _columns(
                             f, isa, dtype, f.gep(f.gep(b[j], row), lanes * p * dtype.bytes)
                         )
                         for j, p in columns
                     }
+                    if isa.f32_depth and rows == isa.f32_tiles[0][0]:
+                        _read_ahead(f, f.add(f.add(k0, k), u))
                     for i in range(rows):
                         x = f.gep(f.gep(a[i], f.add(k0, k), "float"), u, "float")
                         av = splat(f, lanes, "float", f.load("float", x, 4))
@@ -126,7 +184,7 @@ def _tile(isa: Isa, dtype: DType, symbol: str, pages: Pages, rows: int, wide: in
         done = f.loop("0", "%K", 16, [(v, x) for x in start], page)
     else:
         if pages == "n":
-            b = [f.load("ptr", f.gep("%b", 8 * j), 8) for j in range(wide)]
+            b = [f.gep(f.load("ptr", f.gep("%b", 8 * j), 8), "%skip") for j in range(wide)]
         else:
             b = [f.gep("%b", f.mul("%panel", j)) for j in range(wide)]
         done = chain("0", "%K", b, start)
@@ -134,6 +192,13 @@ def _tile(isa: Isa, dtype: DType, symbol: str, pages: Pages, rows: int, wide: in
         f.store(v, x, q, 4)
     f.put("ret void")
     return f
+
+
+def _read_ahead(f: Function, k: str) -> None:
+    """Brings a line of the rows that the next tile will copy into L2, another at each step: of 16
+    steps each takes its own row (up to two rows too many; a prefetch never faults)."""
+    row = f.mul(f.op(f"and i64 {k}, 15"), "%ahead_lda")
+    prefetch(f, f.gep(f.gep("%ahead", row, "float"), f.op(f"and i64 {k}, -16"), "float"))
 
 
 def _columns(f: Function, isa: Isa, dtype: DType, p: str) -> str:
