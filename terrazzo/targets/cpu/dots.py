@@ -86,11 +86,25 @@ class DotEmitter:
             self.call_f32("f32", [*head, *b, ("ptr", c), ("i64", ldc), *tail])
         elif s.b.kind == "p16" and s.b.load is not None:
             self.dot_weights(s, head, c, ldc, tail, n, k)
+        elif s.b.kind == "rows" and s.b.load is not None:
+            self.dot_rows(s, s.b.load, head, [("ptr", c), ("i64", ldc), *tail])
         else:
             self.dot_paged(s, head, [("ptr", c), ("i64", ldc)], tail)
 
     def call_f32(self, b_dtype: str, args: list[tuple[str, str]]) -> None:
         self.f.call("void", self.use(micro.dot_f32(self.isa, DTYPES[b_dtype])), args)
+
+    def dot_rows(
+        self, s: Dot, load: Load, head: list[tuple[str, str]], tail: list[tuple[str, str]]
+    ) -> None:
+        """B as it lies in memory: its panels are 16 elements apart, its rows a stride."""
+        f, dtype = self.f, DTYPES[str(self.fr.kernel.param(load.param).dtype)]
+        offset, strides = self.base(load, (s.n, s.k))
+        for axis, by in strides.items():
+            offset = f.add(offset, f.mul(self.fr.start(axis), by))
+        p = f.gep(self.fr.pointer(load.param), offset, element_type(dtype))
+        b = [("ptr", p), ("i64", str(W * dtype.bytes)), ("i64", strides[s.k])]
+        self.call_f32(dtype.name, [*head, *b, *tail])
 
     def quantised(self, s: Dot) -> bool:
         if s.a.buf is not None:

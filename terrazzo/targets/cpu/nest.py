@@ -74,10 +74,11 @@ class OperandA:
 class OperandB:
     """Panels of 16 columns. kind "panels": packed in `buf`; "p16": a weight tensor in layout p16,
     read in place (decoded into `buf` first if the activations are f32 and the weights low-bit);
-    "paged_k" and "paged_v": pages of a KV cache read in place, their addresses listed in `buf`;
-    `page` is the page length."""
+    "rows": a tensor whose rows along k lie in memory as they are read; "paged_k" and "paged_v":
+    pages of a KV cache read in place, their addresses listed in `buf`; `page` is the page length.
+    """
 
-    kind: Literal["panels", "p16", "paged_k", "paged_v"]
+    kind: Literal["panels", "p16", "rows", "paged_k", "paged_v"]
     buf: Buf | None = None
     load: Load | None = None
     page: int = 0

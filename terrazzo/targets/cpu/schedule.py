@@ -16,6 +16,7 @@ from terrazzo.ir.ops import Carry, Expect, Kernel, Load, Loop, Op, Stmt, Store
 from terrazzo.ir.pages import paged
 from terrazzo.ir.types import DType, Format, Value, bf16, f16, f32
 from terrazzo.targets.cpu.access import unit_axis
+from terrazzo.targets.cpu.builder import W
 from terrazzo.targets.cpu.effects import stores
 from terrazzo.targets.cpu.fuse import NestBuilder
 from terrazzo.targets.cpu.nest import (
@@ -30,6 +31,8 @@ from terrazzo.targets.cpu.nest import (
     Program,
     Root,
 )  # fmt: skip
+
+FEW_ROWS = 4  # the rows of one register tile
 
 
 class Scheduler(NestBuilder):
@@ -60,7 +63,7 @@ class Scheduler(NestBuilder):
         fmt = self.kernel.param(d.param).dtype if isinstance(d, Load) else None
         return isinstance(fmt, Format) and fmt.layout == "p16" and fmt.group > 1
 
-    def operand_b(self, v: Value, a_dtype: object, k: str, n: str) -> OperandB:
+    def operand_b(self, v: Value, a_dtype: object, m: tuple[str, ...], k: str, n: str) -> OperandB:
         d = self.graph.defs[v.id]
         core = d
         op = self.graph.op(v)
@@ -79,9 +82,26 @@ class Scheduler(NestBuilder):
                     return OperandB("paged_k", self.buf((n,), "row", "p"), core, p.page)
                 if p.axis == k and lane == n and p.lane_dim == len(core.index) - 2:
                     return OperandB("paged_v", self.buf((k,), "row", "p"), core, p.page)
+            if self.in_place(core, m, n):
+                return OperandB("rows", load=core)
         b = self.buf((k, n), "panels", "w")
         self.pending.append(Root("pack", v, b))
         return OperandB("panels", b)
+
+    def in_place(self, load: Load, m: tuple[str, ...], n: str) -> bool:
+        """Whether a right operand is read where it lies: whole vectors along n, and nothing to be
+        gained from a copy: f32, or read by so few rows that each element is widened once."""
+        extent, rows = self.static(n), 1
+        for axis in m:
+            rows *= self.static(axis) or FEW_ROWS + 1
+        plain = all(not (isinstance(e, Value) and e.axes) for e in load.index)
+        once = self.kernel.param(load.param).dtype == f32 or rows <= FEW_ROWS
+        return plain and once and extent % W == 0 < extent and unit_axis(self.graph, load) == n
+
+    def static(self, axis: str) -> int:
+        """The extent of a whole dimension if it is known now, else 0."""
+        a = self.kernel.axis(axis)
+        return 0 if a.block else dict(self.kernel.statics).get(a.dim, 0)
 
     def dot(self, op: Op, carries: dict[int, tuple[Carry, Buf]]) -> None:
         c_arg = op.args[0] if op.op == "dot_acc" else None
@@ -133,7 +153,7 @@ class Scheduler(NestBuilder):
             if x.result.id in read
         ):
             self.flush()  # operands read in place are read now
-        ob = self.operand_b(b, a.dtype, k, n[0])
+        ob = self.operand_b(b, a.dtype, m, k, n[0])
         oa = self.operand_a(a, m, k, self.low_bit(b))
         self.flush()
         self.out.append(Dot(op, oa, ob, c, m, n[0], k, first))  # type: ignore[arg-type]
