@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from terrazzo.targets.cpu.builder import Function
 
 Call = Callable[[Function, int, int, str, str], None]
-Fetch = Callable[[Function, str, int], None]
+Fetch = Callable[[Function, str, str], None]
+TOGETHER = 8  # tiles whose rows are fetched together
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,8 @@ def cover(
 
     `call(f, rows, panels, i, p)` handles rows i.. and panels p.. of a (rows, panels) tile;
     left-over panels take one-panel tiles. Panels run outside, so that a panel stays in L1 while the
-    rows go by; or, with `fetch(f, i, rows)` to bring a tile's rows there, the rows do.
+    rows go by. With `fetch(f, i, count)`, which brings rows i.. into L2, this is done for TOGETHER
+    tiles' rows at a time.
     """
     count = f.cdiv("%N", 16)
     i = "0"
@@ -90,23 +92,24 @@ def cover(
         end = f.add(i, f.mul(left, rows))
         whole = count if wide == 1 else f.op(f"and i64 {count}, {-wide}")
 
-        def across(run: Callable[[str, int], None], whole: str = whole, wide: int = wide) -> None:
-            f.loop("0", whole, wide, [], lambda p, _: run(p, wide))
-            if wide > 1:
-                f.loop(whole, count, 1, [], lambda p, _: run(p, 1))
+        def block(first: str, last: str, rows: int = rows, wide: int = wide, whole: str = whole):
+            def column(p: str, w: int) -> None:
+                f.loop(first, last, rows, [], lambda r, _: call(f, rows, w, r, p))
 
-        def down(run: Callable[[str], None], i: str = i, end: str = end, rows: int = rows) -> None:
-            f.loop(i, end, rows, [], lambda r, _: run(r))
+            f.loop("0", whole, wide, [], lambda p, _: column(p, wide))
+            if wide > 1:
+                f.loop(whole, count, 1, [], lambda p, _: column(p, 1))
 
         if fetch is None:
-            across(lambda p, w, rows=rows, down=down: down(lambda r: call(f, rows, w, r, p)))
+            block(i, end)
         else:
 
-            def row(r: str, rows: int = rows, across: Callable[..., None] = across) -> None:
-                fetch(f, r, rows)
-                across(lambda p, w: call(f, rows, w, r, p))
+            def some(r: str, _: list[str], end: str = end, step: int = rows * TOGETHER, go=block):
+                last = f.min(f.add(r, step), end)
+                fetch(f, r, f.sub(last, r))
+                go(r, last)
 
-            down(row)
+            f.loop(i, end, rows * TOGETHER, [], some)
         i = end
 
 

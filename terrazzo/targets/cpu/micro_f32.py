@@ -13,7 +13,7 @@ from terrazzo.ir.types import DType
 from terrazzo.targets.cpu.builder import Function
 from terrazzo.targets.cpu.isa import Isa
 from terrazzo.targets.cpu.micro_base import (
-    Call,
+    TOGETHER,
     Micro,
     cover,
     finish,
@@ -50,18 +50,37 @@ def dot_f32(isa: Isa, b_dtype: DType, pages: Pages = "") -> Micro:
     f = Function(symbol, [*_ARGS, ("i64", "M"), ("i64", "N"), ("i64", "K"), ("i1", "first")],
                  linkage="internal")  # fmt: skip
 
-    def call(a: str, lda: str, k0: str, count: str, first: str) -> Call:
-        """What runs a tile on the steps k0 .. k0 + count, with row i of the tile's at a + i lda."""
+    most = isa.f32_tiles[0][0] * TOGETHER
+    copy = f.op(f"alloca [{most * _pitch(isa)} x float], align 64") if isa.f32_depth else ""
 
-        def run(f: Function, rows: int, wide: int, i: str, p: str) -> None:
+    def steps(k0: str, count: str, first: str) -> None:
+        """The product of `count` steps from k0 on."""
+        base = "0"
+
+        def fetch(f: Function, i: str, count_rows: str) -> None:
+            nonlocal base
+            base = i
+            at = f.gep("%a", f.add(f.mul(i, "%lda"), k0), "float")
+            _fetch(f, at, "%lda", copy, _pitch(isa), count_rows, count)
+
+        def call(f: Function, rows: int, wide: int, i: str, p: str) -> None:
             at = {"": f.mul(p, "%panel"), "n": f.mul(p, 8), "k": f.op(f"lshr i64 {k0}, 1")}[pages]
             skip = f.mul(f.mul(k0, "%ldb"), b_dtype.bytes)  # from a panel's start to its step k0
-            if pages == "":
-                at = f.add(at, skip)
+            a = f.gep("%a", f.mul(i, "%lda"), "float")
+            ahead: list[tuple[str, str]] = []
+            if isa.f32_depth:
+                a = f.gep(copy, f.mul(f.sub(i, base), _pitch(isa)), "float")
+                new = f.op(f"icmp eq i64 {p}, 0")
+                after = f.add(f.mul(f.add(i, rows * TOGETHER), "%lda"), k0)
+                after = f.gep("%a", after, "float")
+                ahead = [
+                    ("ptr", f.op(f"select i1 {new}, ptr {after}, ptr {a}")),
+                    ("i64", f.op(f"select i1 {new}, i64 %lda, i64 {_pitch(isa)}")),
+                ]
             given = [
-                ("ptr", a if isa.f32_depth else f.gep(a, f.mul(i, lda), "float")),
-                ("i64", lda),
-                ("ptr", f.gep("%b", at)),
+                ("ptr", a),
+                ("i64", "%lda"),
+                ("ptr", f.gep("%b", at if pages else f.add(at, skip))),
                 ("i64", "%panel"),
                 ("i64", "%ldb"),
                 ("ptr", f.gep("%c", f.add(f.mul(i, "%ldc"), f.mul(p, 16)), "float")),
@@ -69,31 +88,20 @@ def dot_f32(isa: Isa, b_dtype: DType, pages: Pages = "") -> Micro:
                 ("i64", count),
                 ("i64", {"": "0", "n": skip, "k": f.mul(p, "%panel")}[pages]),
                 ("i1", first),
-                ("ptr", f.gep("%a", f.add(f.mul(f.add(i, rows), "%lda"), k0), "float")),
-                ("i64", "%lda"),
+                *ahead,
             ]
             f.call("void", tiles[rows, wide].name, given)
 
-        return run
-
-    if not isa.f32_depth:
-        cover(f, isa.f32_tiles, call("%a", "%lda", "0", "%K", "%first"))
-        f.put("ret void")
-        return finish([*tiles.values(), f])
-    most, pitch = isa.f32_tiles[0][0], _pitch(isa)
-    rows = f.op(f"alloca [{most * pitch} x float], align 64")
+        cover(f, isa.f32_tiles, call, fetch if isa.f32_depth else None)
 
     def deep(k0: str, _: list[str]) -> None:
         count = f.min(f.sub("%K", k0), isa.f32_depth)
-        first = f.op(f"and i1 %first, {f.op(f'icmp eq i64 {k0}, 0')}")
+        steps(k0, count, f.op(f"and i1 %first, {f.op(f'icmp eq i64 {k0}, 0')}"))
 
-        def fetch(f: Function, i: str, n: int) -> None:
-            at = f.gep("%a", f.add(f.mul(i, "%lda"), k0), "float")
-            _fetch(f, at, "%lda", rows, pitch, n, count)
-
-        cover(f, isa.f32_tiles, call(rows, str(pitch), k0, count, first), fetch)
-
-    f.loop("0", f.max("%K", 1), isa.f32_depth, [], deep)
+    if isa.f32_depth:
+        f.loop("0", f.max("%K", 1), isa.f32_depth, [], deep)
+    else:
+        steps("0", "%K", "%first")
     f.put("ret void")
     return finish([*tiles.values(), f])
 
@@ -104,7 +112,7 @@ def _pitch(isa: Isa) -> int:
     return isa.f32_depth + 16
 
 
-def _fetch(f: Function, a: str, lda: str, to: str, pitch: int, rows: int, count: str) -> None:
+def _fetch(f: Function, a: str, lda: str, to: str, pitch: int, rows: str, count: str) -> None:
     """Copies `count` elements of each of some rows, `lda` and then `pitch` apart."""
     whole = f.op(f"and i64 {count}, -16")
 
@@ -128,7 +136,13 @@ def _tile(isa: Isa, dtype: DType, symbol: str, pages: Pages, rows: int, wide: in
     first panel ("k") or first step ("n")."""
     lanes, parts = isa.lanes, 16 // isa.lanes
     v = f"<{lanes} x float>"
-    args = [*_ARGS, ("i64", "K"), ("i64", "skip"), ("i1", "first"), *_AHEAD]
+    args = [
+        *_ARGS,
+        ("i64", "K"),
+        ("i64", "skip"),
+        ("i1", "first"),
+        *(_AHEAD if isa.f32_depth else []),
+    ]
     f = Function(f"{symbol}_{rows}x{wide}", args, linkage="internal")
     lda = str(_pitch(isa)) if isa.f32_depth else "%lda"
     a = [f.gep("%a", f.mul(lda, i), "float") for i in range(rows)]
@@ -195,8 +209,8 @@ def _tile(isa: Isa, dtype: DType, symbol: str, pages: Pages, rows: int, wide: in
 
 
 def _read_ahead(f: Function, k: str) -> None:
-    """Brings a line of the rows that the next tile will copy into L2, another at each step: of 16
-    steps each takes its own row (up to two rows too many; a prefetch never faults)."""
+    """Brings a line of rows that will be copied later into L2, another at each step: of 16 steps
+    each takes its own row (up to two rows too many; a prefetch never faults)."""
     row = f.mul(f.op(f"and i64 {k}, 15"), "%ahead_lda")
     prefetch(f, f.gep(f.gep("%ahead", row, "float"), f.op(f"and i64 {k}, -16"), "float"))
 
