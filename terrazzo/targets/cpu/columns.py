@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import reduce
 
 from terrazzo.ir.graph import Graph, index_values
-from terrazzo.ir.ops import Load
+from terrazzo.ir.ops import Load, Op
 from terrazzo.ir.types import Value
 from terrazzo.targets.cpu.builder import LANES, VF, VI, Function, W
 from terrazzo.targets.cpu.dots import DotEmitter
@@ -70,7 +70,7 @@ class NestEmitter:
                 elif r.buf is not None:
                     self.put_scalar(r, x)
         elif roots and level.col is not None:
-            self.columns(level.col, roots)
+            self.prefixed(level.col, roots)
         for r in level.roots:
             if r.buf is not None and r.kind in ("mat", "reduce", "decode"):
                 self.ev.buf_of[r.value.id] = r.buf
@@ -81,6 +81,47 @@ class NestEmitter:
             return
         t = "float" if is_float(r.value) else "i32"
         self.f.store(t, as_stored(self.ev, r.value, x, False), self.fr.element_of(r.buf), 4)
+
+    def prefixed(self, col: str, roots: list[Root]) -> None:
+        """A column loop; twice where a `where` in it asks for `index(col) <= limit` (causal
+        attention): rows whose columns all lie within the limit take the loop without it."""
+        f, ev = self.f, self.ev
+        limited = self.limited(col, roots)
+        if limited is None:
+            self.columns(col, roots)
+            return
+        limit = f.wide(ev.scalar(limited.args[1]))
+        end = f.add(self.fr.start(col), self.fr.extent(col))
+        free = f.op(f"icmp sle i64 {end}, {f.add(limit, 1)}")
+
+        def without() -> None:
+            ev.holds.add(limited.result.id)
+            self.fr.scoped(lambda: self.columns(col, roots))
+            ev.holds.remove(limited.result.id)
+
+        f.when(free, without)
+        f.when(
+            f.op(f"xor i1 {free}, true"), lambda: self.fr.scoped(lambda: self.columns(col, roots))
+        )
+
+    def limited(self, col: str, roots: list[Root]) -> Op | None:
+        """The condition `index(col) <= limit` of a `where` that the roots evaluate."""
+        seen: set[int] = set()
+        stack = [v for r in roots for v in (self.graph.args(r.value) if r.buf else (r.value,))]
+        while stack:
+            v = stack.pop()
+            if v.id in seen or v.id in self.ev.buf_of:
+                continue
+            seen.add(v.id)
+            op = self.graph.op(v)
+            if op is not None and op.op == "where":
+                c = self.graph.op(op.args[0])
+                at = self.graph.op(c.args[0]) if c is not None and c.op == "le" else None
+                runs = at is not None and at.op == "index" and at.attr("axis") == col
+                if c is not None and runs and col not in c.args[1].axes:
+                    return c
+            stack += self.graph.args(v)
+        return None
 
     def columns(self, col: str, roots: list[Root]) -> None:
         """One loop over a column axis: full chunks (unrolled), then a masked tail."""

@@ -34,6 +34,7 @@ class Evaluator:
         self.fr, self.f, self.graph, self.helpers = frame, frame.f, graph, helpers
         self.guards = Guards(frame, graph, strict)
         self.buf_of: dict[int, Buf] = {}
+        self.holds: set[int] = set()  # conditions that are known to be true here
         self.col: str | None = None
         self.chunk: str | None = None
         self.mask: tuple[str, str] | None = None
@@ -113,6 +114,8 @@ class Evaluator:
             if not vec:
                 return f.narrow(at)
             return f.op(f"add {VI} {f.splat('i32', f.narrow(at))}, {LANES}")
+        if d.op == "where" and a[0].id in self.holds:
+            return self.arg(a[1], vec)
         if d.op == "where":
             c, x, y = (self.arg(z, vec) for z in a)
             t = register_type(v, vec)

@@ -50,21 +50,27 @@ def _pow2(f: Function, n: str) -> str:
 
 
 def _scale(f: Function, p: str, n: str) -> str:
-    """p * 2^n for integral float lanes n in [-252, 254]; in two factors, so that subnormals round
-    once, or by an instruction that does the same and lets a NaN through."""
-    if f.scalef:
-        args = [(VF, p), (VF, n), (VF, "zeroinitializer"), ("i16", "-1"), ("i32", "4")]
-        return f.call(VF, "llvm.x86.avx512.mask.scalef.ps.512", args)
+    """p * 2^n for integral float lanes n in [-252, 254]; two factors: subnormals round once."""
     i = f.op(f"fptosi {VF} {n} to {VI}")
     half = f.op(f"ashr {VI} {i}, {isplat(1)}")
     rest = f.op(f"sub {VI} {i}, {half}")
     return f.op(f"fmul {VF} {f.op(f'fmul {VF} {p}, {_pow2(f, half)}')}, {_pow2(f, rest)}")
 
 
-def _exp(f: Function, x: str, p: str, n: str) -> str:
-    """p * 2^n, x where that is NaN."""
-    y = _scale(f, p, n)
-    return y if f.scalef else _clean(f, x, y)
+def _exp(f: Function, x: str, p: str, n: str, least: float) -> str:
+    """p * 2^n, x where that is NaN, 0 where x <= least. The instruction does not see those lanes:
+    a result that small takes it hundreds of cycles."""
+    if not f.scalef:
+        return _clean(f, x, _scale(f, p, n))
+    counts = f.op(f"bitcast {VB} {f.op(f'fcmp ugt {VF} {x}, {fsplat(least)}')} to i16")
+    args = [(VF, p), (VF, n), (VF, "zeroinitializer"), ("i16", counts), ("i32", "4")]
+    return f.call(VF, "llvm.x86.avx512.mask.scalef.ps.512", args)
+
+
+def _clamp(f: Function, x: str, low: float, high: float) -> str:
+    """x between the two, to be scaled by; with scalef, `_exp` sees to `low`."""
+    x = _min(f, x, fsplat(high))
+    return x if f.scalef else _max(f, x, fsplat(low))
 
 
 def _clean(f: Function, x: str, y: str) -> str:
@@ -82,18 +88,18 @@ def _rint(f: Function, x: str) -> str:
 
 def exp2(f: Function, x: str) -> str:
     """2^x, <= 1 ulp; overflow to inf above 128, gradual underflow, NaN stays."""
-    c = _max(f, _min(f, x, fsplat(130.0)), fsplat(-160.0))
+    c = _clamp(f, x, -160.0, 130.0)
     n = _rint(f, c)
-    return _exp(f, x, _poly(f, f.op(f"fsub {VF} {c}, {n}"), EXP2), n)
+    return _exp(f, x, _poly(f, f.op(f"fsub {VF} {c}, {n}"), EXP2), n, -150.0)
 
 
 def exp(f: Function, x: str) -> str:
     """e^x, <= 1 ulp, by Cody and Waite's two-part reduction."""
-    c = _max(f, _min(f, x, fsplat(90.0)), fsplat(-110.0))
+    c = _clamp(f, x, -110.0, 90.0)
     n = _rint(f, f.op(f"fmul {VF} {c}, {fsplat(LOG2E)}"))
     m = f.op(f"fneg {VF} {n}")
     r = fma(f, m, fsplat(LN2_LO), fma(f, m, fsplat(LN2_HI), c))
-    return _exp(f, x, _poly(f, r, EXPM), n)
+    return _exp(f, x, _poly(f, r, EXPM), n, -104.0)
 
 
 def _log_parts(f: Function, x: str) -> tuple[str, str]:
