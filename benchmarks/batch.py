@@ -44,7 +44,6 @@ def ours(model: Path, sequences: int, threads: int) -> float:
     m = engine.load(model, threads=threads, context=context, sequences=sequences)
     pages = np.arange(m.step.cache.pages, dtype=np.int32).reshape(sequences, -1)
     assert pages.shape[1] * PAGE >= context
-    choose = m.sampler.choose([Sampling(temperature=0.0)] * sequences, [()] * sequences)
     last = [0] * sequences
     for s in range(sequences):
         prompt = [(7 * s + 13 * i) % m.config.vocab_size for i in range(PROMPT)]

@@ -12,24 +12,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+from ascend_extra import needs_wheel
 from core_interpret import run
 
 from terrazzo.cli.kernel import arguments, find
 from terrazzo.cli.kernel_inputs import copied
-from terrazzo.errors import OptionError
 from terrazzo.ir.types import DType, bf16, f16, f32, i32
 from terrazzo.runtime import davinci, launch
-from terrazzo.targets.ascend import tools
 from terrazzo.targets.ascend.compile import compile
 from terrazzo.targets.davinci.chips import chip
 
-try:
-    tools.find()
-    INSTALLED = True
-except OptionError:
-    INSTALLED = False
-
-pytestmark = pytest.mark.skipif(not INSTALLED, reason="the `ascend` extra is not installed")
+pytestmark = needs_wheel
 CHIPS = ("910b1", "910b2", "910b3", "910b4", "910_9392")
 ULP: dict[Any, float] = {f16: 2.0**-10, bf16: 2.0**-7, f32: 2.0**-23, i32: 0.0}
 VECTOR, PRODUCT = frozenset({"UB"}), frozenset({"L1", "L0A", "L0B", "L0C"})

@@ -8,19 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from ascend_extra import needs_wheel
 
 from terrazzo.cli import kernel_compile
 from terrazzo.cli.main import app
-from terrazzo.errors import OptionError
 from terrazzo.targets.ascend import tools
 
-try:
-    tools.find()
-    INSTALLED = True
-except OptionError:
-    INSTALLED = False
-
-needs_wheel = pytest.mark.skipif(not INSTALLED, reason="the `ascend` extra is not installed")
 Run = Callable[..., tuple[int, str, str]]
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from ascend_extra import needs_wheel
 from stand_in import SYNC_ADDRESS, Driver
 from test_launch_dlpack import Tensor
 
@@ -24,16 +25,8 @@ from terrazzo.errors import ArgumentError, DeviceUnavailable, OptionError
 from terrazzo.kernels import linear, norm
 from terrazzo.kernels import math as kernels
 from terrazzo.runtime import ascend, davinci
-from terrazzo.targets.ascend import tools
 from terrazzo.targets.ascend.device import Device, opened
 
-try:
-    tools.find()
-    INSTALLED = True
-except OptionError:
-    INSTALLED = False
-
-needs_wheel = pytest.mark.skipif(not INSTALLED, reason="the `ascend` extra is not installed")
 RNG = np.random.default_rng(5)
 
 

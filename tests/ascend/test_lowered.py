@@ -4,19 +4,15 @@ a loop of the scalar unit, and the plan computes the right numbers. Needs the `a
 from __future__ import annotations
 
 import pytest
+from ascend_extra import needs_wheel
 from davinci_launch import TINY, Launch, launched
 from paged import attention_launch, sums_launch
 from pointwise import ANY, FLOATS, INTEGERS, NARROW, REDUCED, launch, reduction
 
-from terrazzo.errors import OptionError
-from terrazzo.targets.ascend import tools
 from terrazzo.targets.ascend.compile import compile
 from terrazzo.targets.davinci.chips import chip
 
-try:
-    tools.find()
-except OptionError:
-    pytest.skip("the `ascend` extra is not installed", allow_module_level=True)
+pytestmark = needs_wheel
 
 
 def through(made: Launch, roundings: float = 2) -> None:

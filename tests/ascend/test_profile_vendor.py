@@ -5,18 +5,11 @@ from __future__ import annotations
 import json
 
 import pytest
+from ascend_extra import needs_wheel
 
 from terrazzo.cli.main import app
-from terrazzo.errors import OptionError
-from terrazzo.targets.ascend import tools
 
-try:
-    tools.find()
-    INSTALLED = True
-except OptionError:
-    INSTALLED = False
-
-pytestmark = pytest.mark.skipif(not INSTALLED, reason="the `ascend` extra is not installed")
+pytestmark = needs_wheel
 KERNELS = [
     ("softmax", "rows=96,dim=300", ""),
     ("matmul_bias_gelu", "m=200,n=130,k=100", "T=f16,R=f16"),

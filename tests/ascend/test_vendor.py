@@ -12,6 +12,7 @@ from pathlib import Path
 import llvmlite.binding as llvm
 import numpy as np
 import pytest
+from ascend_extra import needs_wheel
 from ascend_programs import (
     Builder,
     add_program,
@@ -33,16 +34,9 @@ from terrazzo.targets.ascend.bitcode import defined_functions
 from terrazzo.targets.ascend.compile import Compiled, compile, write
 from terrazzo.targets.ascend.linkcheck import check
 from terrazzo.targets.ascend.print_hivm import print_phase
-from terrazzo.targets.ascend.tools import Toolchain
 from terrazzo.targets.davinci.chips import chip
 from terrazzo.targets.davinci.program import Gm, Phase, Program
 
-try:
-    TOOLS: Toolchain | None = tools.find()
-except OptionError:
-    TOOLS = None
-
-needs_wheel = pytest.mark.skipif(TOOLS is None, reason="the `ascend` extra is not installed")
 CHIPS = ("910b1", "910b2", "910b3", "910b4", "910_9392")
 RNG = np.random.default_rng(3)
 
@@ -247,7 +241,7 @@ def test_functions_that_no_library_has() -> None:
 
 @needs_wheel
 def test_scalar_loops_are_found() -> None:
-    assert TOOLS is not None
+    found = tools.find()
     b = Builder("slow")
     x = Gm("x", i32, (64,))
     u, v = b.buffer("u", "UB", i32, 64), b.buffer("v", "UB", i32, 64)
@@ -256,15 +250,14 @@ def test_scalar_loops_are_found() -> None:
     b.op("vshl", row(u, 64), row(u, 64), row(v, 64))
     b.op("store", row(x, 64), row(u, 64))
     program = Program("slow", (x,), (), (Phase((b.fn("vector", 1),)),))
-    passed = tools.run_passes(print_phase(program, 0).text, "Ascend910B2", TOOLS)
-    (finding,) = check(passed.lowered, TOOLS).findings
+    passed = tools.run_passes(print_phase(program, 0).text, "Ascend910B2", found)
+    (finding,) = check(passed.lowered, found).findings
     assert finding.kind == "scalar" and finding.place is not None and finding.place.line == 5
 
 
 @needs_wheel
 def test_symbols_are_those_that_llvm_reads() -> None:
-    assert TOOLS is not None
-    path = TOOLS.root / "lib" / "meta_op.mix.aic.bc"
+    path = tools.find().root / "lib" / "meta_op.mix.aic.bc"
     module = llvm.parse_bitcode(path.read_bytes())
     defined = {f.name for f in module.functions if not f.is_declaration}
     declared = {f.name for f in module.functions if f.is_declaration}

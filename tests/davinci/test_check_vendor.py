@@ -4,25 +4,17 @@ right. Needs the `ascend` extra."""
 from __future__ import annotations
 
 import pytest
+from ascend_extra import needs_wheel
 from davinci_launch import CHIP
 from right_launches import CASES, Case
 
-from terrazzo.errors import OptionError
-from terrazzo.targets.ascend import tools
 from terrazzo.targets.ascend.compile import compile
 from terrazzo.targets.davinci.checking.check import check
 from terrazzo.targets.davinci.checking.finding import report
 from terrazzo.targets.davinci.numbers.execute import run
 
+pytestmark = needs_wheel
 FIRST = list({c.kernel: c for c in reversed(CASES)}.values())  # one launch a kernel
-
-
-@pytest.fixture(scope="module", autouse=True)
-def wheel() -> None:
-    try:
-        tools.find()
-    except OptionError:
-        pytest.skip("the `ascend` extra is not installed")
 
 
 @pytest.mark.parametrize("case", FIRST, ids=str)
