@@ -284,7 +284,7 @@ class Kernel:
 
         A tensor is an array, or only its shape, with its type in front where the signature leaves
         it open: `add.profile(*3 * [(tz.f16, 1 << 20)])`. `plan`: "own" or "vendor"; `options`: how
-        to lower, `targets.davinci.lower.Options`.
+        to lower, `targets.davinci.lowering.lower.Options`.
         """
         return _launcher().profile(self, args, kwargs, chip, plan, options)
 
