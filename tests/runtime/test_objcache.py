@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from runtime_phases import run_script
@@ -205,3 +206,19 @@ def test_keys_tell_parts_apart_and_are_stable() -> None:
     script = "from terrazzo.targets.cpu import objcache; print(objcache.make_key('test'))"
     again = run_script(script)
     assert again.stdout.strip() == KEY
+
+
+def test_ctrl_c_as_a_file_is_made_leaves_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The signal may come when the file is there and the call that made it has not returned."""
+    made = os.open
+
+    def interrupted(*args: Any, **kwargs: Any) -> int:
+        os.close(made(*args, **kwargs))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "open", interrupted)
+    with pytest.raises(KeyboardInterrupt), cachefile.replacing(tmp_path / "x.o"):
+        pass
+    assert not list(tmp_path.iterdir())

@@ -12,7 +12,6 @@ import contextlib
 import logging
 import os
 import stat
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -95,8 +94,10 @@ def replacing(path: Path) -> Iterator[int]:
 
     On any exception nothing is left behind. Two processes may do this at once: the later one wins.
     """
-    fd, temporary = tempfile.mkstemp(suffix=_TEMPORARY, dir=path.parent)  # mode 0600
+    temporary = path.parent / f"{os.urandom(8).hex()}{_TEMPORARY}"
     try:
+        # Named before it is there: Ctrl-C may come between the file's making and the next line.
+        fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             yield fd
         finally:
