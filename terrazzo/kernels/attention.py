@@ -16,7 +16,7 @@ pages, kvheads, lanes = tz.dims("pages kvheads lanes")
 group, d = tz.dims("group d", static=True)
 heads, s, t = tz.dims("heads s t")
 Q = tz.dtypes("Q", tz.f32, tz.f16, tz.bf16)
-C = tz.dtypes("C", tz.f16, tz.bf16, tz.f32)
+C = tz.dtypes("C", tz.f16, tz.bf16, tz.f32, tz.i8)
 R = tz.dtypes("R", tz.f32, tz.f16, tz.bf16)
 
 LOG2E = 1.4426950408889634
@@ -47,6 +47,8 @@ def attention(
     position: tz.gm[tz.i32, spans],
     out: tz.gm[R, tokens, kvheads, group, d],
     scale: tz.f32,
+    kscale: tz.gm[tz.f16, pages, kvheads, lanes] | None = None,
+    vscale: tz.gm[tz.f16, pages, kvheads, lanes] | None = None,
     PAGE: tz.const = 16,
     BQ: tz.const = 32,
     STEP: tz.const = 256,
@@ -58,7 +60,8 @@ def attention(
     positions position .. of sequence `seq`, whose page i is table[seq, i]. A prompt may be one span
     or many (they run in parallel); a sequence that decodes is a span of one. Query heads are
     grouped by the key/value head they share. Keys and values up to each span's last position are in
-    the cache.
+    the cache; with scales it holds whole numbers (i8), a token's keys of a head in units of its
+    kscale, its values in units of its vscale.
     """
     for b, h in tz.grid(spans, kvheads):
         F = C if NARROW else tz.f32  # what products take
@@ -73,10 +76,12 @@ def attention(
                 page, lane = table[row, j // PAGE], j % PAGE
                 x = qt @ tz.load(kcache[page, h, :, lane], space=tz.L1).to(F)
                 x = x * by if NARROW else x
+                x = x if kscale is None else x * tz.load(kscale[page, h, lane]).to(tz.f32)
                 x = tz.where(tz.index(j) <= tz.index(i) + shift, x, HIDDEN)
                 m = tz.max(x, axis=j)
                 p = tz.exp2(x - m)
-                o = p.to(F) @ tz.load(vcache[page, h, lane], space=tz.L1).to(F)
+                w = p if vscale is None else p * tz.load(vscale[page, h, lane]).to(tz.f32)
+                o = w.to(F) @ tz.load(vcache[page, h, lane], space=tz.L1).to(F)
                 top, total, acc = merged(top, total, acc, m, p, o, j)
             out[i, h] = (acc / total).to(R)
 
