@@ -37,8 +37,8 @@ def ours(model: Path, sequences: int, threads: int) -> float:
 
     from terrazzo.engine import model as engine
     from terrazzo.engine.options import Sampling
+    from terrazzo.models.kv_cache import PAGE
     from terrazzo.models.llama import Chunk
-    from terrazzo.models.llama_layers import PAGE
 
     context = PROMPT + DECODE + 1
     m = engine.load(model, threads=threads, context=context, sequences=sequences)

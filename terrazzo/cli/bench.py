@@ -187,7 +187,9 @@ def _spread(values: list[float]) -> list[float]:
 
 def _kv_bytes(m: Model, tokens: int) -> int:
     """Keys and values of one sequence."""
-    return m.kv_bytes * tokens // (m.step.cache.pages * m.step.cache.k.shape[-1])
+    from terrazzo.models.kv_cache import PAGE
+
+    return m.kv_bytes * tokens // (m.step.cache.pages * PAGE)
 
 
 def bytes_per_token(m: Model, depth: int) -> int:

@@ -83,9 +83,8 @@ def _rows(m: Model, tokens: int, start: int) -> tuple[int, int, list[Cost], list
     """(tokens, start, costs, seconds) of the step that ran last, launch by launch."""
     from terrazzo.models.costs import step_costs
 
-    kv_itemsize = m.step.cache.k.itemsize
     int8 = m.activations == "int8"
-    costs = step_costs(m.config, m.step.weights, kv_itemsize, int8, tokens, start)
+    costs = step_costs(m.config, m.step.weights, m.step.cache.kind, int8, tokens, start)
     count = PROFILES["decode" if tokens == 1 else "prefill"]
     return tokens, start, costs, _seconds(m.step.recording.profiles(count))[: len(costs)]
 

@@ -19,8 +19,8 @@ from terrazzo.models import loading, store
 from terrazzo.models.chat import ChatTemplate
 from terrazzo.models.config import LlamaConfig
 from terrazzo.models.gguf import GGUF
-from terrazzo.models.llama import LOGIT_ROWS, Budget, Chunk, KVCache, LlamaStep
-from terrazzo.models.llama_layers import PAGE
+from terrazzo.models.kv_cache import KINDS, PAGE, Kind, KVCache, page_bytes
+from terrazzo.models.llama import LOGIT_ROWS, Budget, Chunk, LlamaStep
 from terrazzo.models.tokenizer import Tokenizer
 from terrazzo.runtime import arena
 from terrazzo.runtime import threads as thread_count
@@ -248,21 +248,25 @@ def peak_rss_bytes() -> int:
 
 
 def load(model: str | os.PathLike[str], *, activations: str = "int8", threads: int | None = None,
-         context: int | None = None, sequences: int = 1,
+         context: int | None = None, sequences: int = 1, kv: Kind | None = None,
          progress: Progress | None = None) -> Model:  # fmt: skip
     """Load a model by name (`smollm2`) or path to a GGUF file.
 
     activations: "int8" (quantised on the fly for products with low-bit weights; keys and values in
-    f16) or "f32" (both in f32). threads: default what this process may use. context: tokens of KV
-    cache, default the model's. sequences: that `step` can take at a time, each with a KV cache of
-    `context` tokens. progress(what, done, total) is called while loading, with a total of 0 where
-    it is not known. Raises ModelFileError, OptionError, MemoryShortage.
+    f16) or "f32" (both in f32). kv: how keys and values are held if not so, as KVCache has it.
+    threads: default what this process may use. context: tokens of KV cache, default the model's.
+    sequences: that `step` can take at a time, each with a KV cache of `context` tokens.
+    progress(what, done, total) is called while loading, with a total of 0 where it is not known.
+    Raises ModelFileError, OptionError, MemoryShortage.
     """
     if activations not in ("int8", "f32"):
         raise OptionError(f"activations is {activations!r}", 'choose "int8" or "f32"')
     threads = thread_count.default_threads() if threads is None else threads
     if threads < 1:
         raise OptionError(f"threads is {threads}", "choose at least 1")
+    kv = ("f32" if activations == "f32" else "f16") if kv is None else kv
+    if kv not in KINDS:
+        raise OptionError(f"kv is {kv!r}", f"choose one of {', '.join(KINDS)}")
     if not 1 <= sequences <= LOGIT_ROWS:
         raise OptionError(f"sequences is {sequences}", f"choose 1 to {LOGIT_ROWS}")
     t0 = time.perf_counter()
@@ -281,8 +285,8 @@ def load(model: str | os.PathLike[str], *, activations: str = "int8", threads: i
     gguf.release_all()
     arena.give_back()
     t1 = time.perf_counter()
-    pages, wide = sequences * -(-context // PAGE), activations == "f32"
-    cached = KVCache.bytes(config, pages, wide)
+    pages = sequences * -(-context // PAGE)
+    cached = pages * page_bytes(config, kv)
     arena.check_memory(
         loading.packed_bytes(gguf, config) + cached,
         f"{config.name} with a KV cache of {sequences * context:,} tokens",
@@ -293,7 +297,7 @@ def load(model: str | os.PathLike[str], *, activations: str = "int8", threads: i
     t2 = time.perf_counter()
     if progress is not None:
         progress("making kernels ready", 0, 0)
-    cache = KVCache(config, pages, wide)
+    cache = KVCache(config, pages, kv)
     budget = Budget(min(PREFILL_TOKENS, context), sequences, cache.pages)
     step = LlamaStep(config, weights, cache, budget, int8=activations == "int8", threads=threads)
     sampler = Sampler(step.logits, threads)

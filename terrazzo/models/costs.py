@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from terrazzo.ir import formats
 from terrazzo.ir.packed import Packed
 from terrazzo.models.config import LlamaConfig
+from terrazzo.models.kv_cache import Kind, token_bytes
 from terrazzo.models.loading import LlamaWeights
 
 
@@ -28,7 +29,7 @@ class Cost:
 
 
 def step_costs(
-    config: LlamaConfig, weights: LlamaWeights, kv_itemsize: int, int8: bool,
+    config: LlamaConfig, weights: LlamaWeights, cache: Kind, int8: bool,
     tokens: int, start: int, rows: int = 1,
 ) -> list[Cost]:  # fmt: skip
     """The launches, in order, of a step of `tokens` tokens of one sequence from position `start`
@@ -56,13 +57,14 @@ def step_costs(
 
     seen = sum(range(start + 1, start + tokens + 1))  # (query, key) pairs
     out: list[Cost] = [Cost("embedding", "embedding", passed=8 * tokens * c.hidden)]
-    for layer in weights.layers:
+    for number, layer in enumerate(weights.layers):
+        held = token_bytes(c, cache, number)
         into = row(c.hidden, *layer.qkv)
         out.append(Cost("attention norm", "rms_norm", passed=tokens * (4 * c.hidden + into)))
         out += [product("q, k, v", tokens, m) for m in layer.qkv]
-        turned = tokens * (8 * (wide - kv) + 4 * kv + 2 * kv * kv_itemsize)
+        turned = tokens * (8 * (wide - kv) + 4 * kv + held)
         out.append(Cost("rope, store", "rope_store_interleaved", passed=turned))
-        out.append(Cost("attention", "attention", 2 * (start + tokens) * kv * kv_itemsize,
+        out.append(Cost("attention", "attention", (start + tokens) * held,
                         8 * tokens * inner, 4 * seen * inner))  # fmt: skip
         if low(layer.output):
             both = tokens * (4 * inner + row(inner, layer.output))

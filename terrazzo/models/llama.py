@@ -13,7 +13,8 @@ import numpy as np
 
 from terrazzo.errors import OptionError
 from terrazzo.models.config import LlamaConfig
-from terrazzo.models.llama_layers import PAGE, SPAN, Layers, StepIndices
+from terrazzo.models.kv_cache import PAGE, KVCache
+from terrazzo.models.llama_layers import SPAN, Layers, StepIndices
 from terrazzo.models.loading import LlamaWeights
 from terrazzo.runtime.recording import Recording
 from terrazzo.targets.cpu.pool import private_memory
@@ -47,30 +48,6 @@ class Budget:
         return self.seqs + self.tokens // SPAN
 
 
-class KVCache:
-    """Pages of 16 tokens, a layer after the other: K [layers, pages, kv heads, d, 16] (token =
-    lane), V [layers, pages, kv heads, 16, d]. f16, or f32 where rounding must not show (`wide`).
-    Zero at
-    first: what is read past a sequence's end is finite."""
-
-    def __init__(self, config: LlamaConfig, pages: int, wide: bool = False) -> None:
-        self.pages = pages
-        dtype = np.dtype(np.float32 if wide else np.float16)
-        size = self.bytes(config, pages, wide) // 2
-        shape = (config.layers, pages, config.kv_heads)
-        self.k = private_memory(size).view(dtype).reshape(*shape, config.head_dim, PAGE)
-        self.v = private_memory(size).view(dtype).reshape(*shape, PAGE, config.head_dim)
-
-    @staticmethod
-    def bytes(config: LlamaConfig, pages: int, wide: bool = False) -> int:
-        values = 2 * config.layers * pages * config.kv_heads * config.head_dim * PAGE
-        return values * (4 if wide else 2)
-
-    @property
-    def nbytes(self) -> int:
-        return self.k.nbytes + self.v.nbytes
-
-
 class LlamaStep:
     """The recorded step. `int8`: activations are quantised, 16 to a scale, before each product."""
 
@@ -91,7 +68,7 @@ class LlamaStep:
         size = 4 * budget.rows * config.vocab_size
         self.logits = private_memory(size).view(np.float32).reshape(budget.rows, -1)
         layers = Layers(
-            config, weights, cache.k, cache.v, self.indices, self.logits,
+            config, weights, cache, self.indices, self.logits,
             int8=int8, threads=threads,
         )  # fmt: skip
         self.recording, self.plan = layers.recording, layers.plan

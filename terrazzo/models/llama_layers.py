@@ -15,11 +15,11 @@ from terrazzo.kernels.norm import rms_norm
 from terrazzo.kernels.quantize import quantize
 from terrazzo.kernels.rope import rope_store_interleaved
 from terrazzo.models.config import LlamaConfig
+from terrazzo.models.kv_cache import PAGE, KVCache
 from terrazzo.models.loading import LayerWeights, LlamaWeights
 from terrazzo.runtime.recorder import Recorder
 from terrazzo.targets.cpu.pool import private_memory
 
-PAGE = 16
 SPAN = 32  # queries of one unit of attention
 WIDE_K = 1 << 16
 BY_TOKEN = {"rows": "tokens", "m": "tokens", "tokens": "tokens"}  # dims that are the step's tokens
@@ -50,15 +50,14 @@ class StepIndices:
 
 
 class Layers:
-    """Records the decoder over `at`'s tokens, keys and values in `k` and `v` (KVCache), into
-    `logits` [rows, vocab]. `int8`: activations are quantised, 16 to a scale, before each
-    product."""
+    """Records the decoder over `at`'s tokens, keys and values in `cache`, into `logits`
+    [rows, vocab]. `int8`: activations are quantised, 16 to a scale, before each product."""
 
     def __init__(
-        self, config: LlamaConfig, weights: LlamaWeights, k: np.ndarray, v: np.ndarray,
+        self, config: LlamaConfig, weights: LlamaWeights, cache: KVCache,
         at: StepIndices, logits: np.ndarray, *, int8: bool, threads: int,
     ) -> None:  # fmt: skip
-        self.config, self.weights, self.k, self.v = config, weights, k, v
+        self.config, self.weights, self.cache = config, weights, cache
         self.at, self.logits, self.int8 = at, logits, int8
         self.recorder = Recorder("step", threads)
         self._record()
@@ -117,6 +116,7 @@ class Layers:
         """x += attention(norm(x)); keys and values of layer n go to the cache."""
         c, at, t = self.config, self.at, len(self.at.ids)
         heads, kv, d, half = c.heads, c.kv_heads, c.head_dim, c.head_dim // 2
+        cache = self.cache.layers[n]
         h = self._source(x, layer.attn_norm, "tokens", *layer.qkv)
         qkv = self._floats(t, heads + 2 * kv, d)
         q, k, v = qkv[:, :heads], qkv[:, heads : heads + kv], qkv[:, heads + kv :]
@@ -136,16 +136,20 @@ class Layers:
             position=at.position,
             slot=at.slot,
             out=q.reshape(t, kv, heads // kv, half, 2),
-            kcache=self.k[n].reshape(-1, kv, half, 2, PAGE),
-            vcache=self.v[n],
+            kcache=cache.k.reshape(-1, kv, half, 2, PAGE),
+            vcache=cache.v,
+            kscale=cache.kscale,
+            vscale=cache.vscale,
         )
         mixed = self._floats(t, heads * d)
         self.recorder.add(
             attention,
             {"spans": "spans"},
             q=q.reshape(t, kv, heads // kv, d),
-            kcache=self.k[n],
-            vcache=self.v[n],
+            kcache=cache.k,
+            vcache=cache.v,
+            kscale=cache.kscale,
+            vscale=cache.vscale,
             table=at.table,
             seq=at.span[0],
             first=at.span[1],

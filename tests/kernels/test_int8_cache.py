@@ -119,9 +119,10 @@ def test_attention_over_whole_numbers(
     first = np.concatenate([[0], np.cumsum(count)[:-1]]).astype(np.int32)
     q = rng.standard_normal((int(count.sum()), kvheads, group, d)).astype(np.float32)
     out = empty(q.shape)
-    target(attention, q=q, kcache=kcache, vcache=vcache, kscale=kscale, vscale=vscale,
-           table=table, seq=np.arange(len(totals), dtype=np.int32), first=first, count=count,
-           position=np.array([n for n, _ in lengths], np.int32), out=out, scale=d**-0.5)  # fmt: skip
+    before = np.array([n for n, _ in lengths], np.int32)
+    target(attention, q=q, kcache=kcache, vcache=vcache, kscale=kscale, vscale=vscale, table=table,
+           seq=np.arange(len(totals), dtype=np.int32), first=first, count=count, position=before,
+           out=out, scale=d**-0.5)  # fmt: skip
     k = kcache.astype(np.float64) * kscale[:, :, None]
     v = vcache.astype(np.float64) * vscale[..., None]
     for i, total in enumerate(totals):

@@ -14,7 +14,8 @@ import pytest
 from terrazzo.models import loading
 from terrazzo.models.config import LlamaConfig
 from terrazzo.models.gguf import GGUF
-from terrazzo.models.llama import PAGE, Budget, Chunk, KVCache, LlamaStep
+from terrazzo.models.kv_cache import PAGE, Kind, KVCache
+from terrazzo.models.llama import Budget, Chunk, LlamaStep
 
 PAGES = 64  # of the cache; 17 sequences of up to 48 tokens fit
 
@@ -26,15 +27,15 @@ def parts(model: GGUF) -> tuple[LlamaConfig, loading.LlamaWeights]:
 
 
 def step(
-    parts: tuple[LlamaConfig, loading.LlamaWeights], int8: bool, threads: int = 1
+    parts: tuple[LlamaConfig, loading.LlamaWeights], kind: Kind, threads: int = 1
 ) -> LlamaStep:
     config, weights = parts
-    cache = KVCache(config, PAGES, wide=not int8)
+    cache, int8 = KVCache(config, PAGES, kind), kind != "f32"
     budget = Budget(tokens=512, seqs=17, pages=PAGES)
     return LlamaStep(config, weights, cache, budget, int8=int8, threads=threads)
 
 
-@pytest.fixture(scope="module", params=[True, False], ids=["int8", "f32"])
+@pytest.fixture(scope="module", params=["f16", "f32", "int8", "auto"])
 def one(request: pytest.FixtureRequest, parts: tuple[LlamaConfig, loading.LlamaWeights]):
     return request.param, step(parts, request.param)
 
@@ -56,7 +57,7 @@ def whole(s: LlamaStep, ids: list[int]) -> np.ndarray:
 
 
 @pytest.mark.parametrize("count", [2, 5, 17])
-def test_alone_and_in_a_batch(one: tuple[bool, LlamaStep], count: int) -> None:
+def test_alone_and_in_a_batch(one: tuple[Kind, LlamaStep], count: int) -> None:
     _, s = one
     texts = sequences(count, count)
     alone = [whole(s, ids) for ids in texts]
@@ -66,7 +67,7 @@ def test_alone_and_in_a_batch(one: tuple[bool, LlamaStep], count: int) -> None:
         assert np.array_equal(a, b)
 
 
-def test_one_piece_or_many(one: tuple[bool, LlamaStep]) -> None:
+def test_one_piece_or_many(one: tuple[Kind, LlamaStep]) -> None:
     _, s = one
     ids = np.random.default_rng(7).integers(20, 40_000, 75).tolist()
     expected = whole(s, ids)
@@ -77,7 +78,7 @@ def test_one_piece_or_many(one: tuple[bool, LlamaStep]) -> None:
         assert np.array_equal(got, expected), cuts
 
 
-def test_every_position_as_prompt_and_as_decode(one: tuple[bool, LlamaStep]) -> None:
+def test_every_position_as_prompt_and_as_decode(one: tuple[Kind, LlamaStep]) -> None:
     _, s = one
     ids = np.random.default_rng(8).integers(20, 40_000, 20).tolist()
     prompt = s.run([Chunk(IN_ORDER, ids, 0, logits=len(ids))]).copy()
@@ -85,7 +86,7 @@ def test_every_position_as_prompt_and_as_decode(one: tuple[bool, LlamaStep]) -> 
         assert np.array_equal(s.run([Chunk(IN_ORDER, [token], n)])[0], prompt[n])
 
 
-def test_pages_in_any_order(one: tuple[bool, LlamaStep]) -> None:
+def test_pages_in_any_order(one: tuple[Kind, LlamaStep]) -> None:
     _, s = one
     ids = np.random.default_rng(9).integers(20, 40_000, 3 * PAGE + 5).tolist()
     shuffled = pages(np.random.default_rng(10).permutation(PAGES).tolist())
@@ -94,11 +95,22 @@ def test_pages_in_any_order(one: tuple[bool, LlamaStep]) -> None:
 
 @pytest.mark.parametrize("threads", [2, 3, 4])
 def test_any_number_of_threads(
-    one: tuple[bool, LlamaStep],
+    one: tuple[Kind, LlamaStep],
     parts: tuple[LlamaConfig, loading.LlamaWeights],
     threads: int,
 ) -> None:
-    int8, s = one
-    other = step(parts, int8, threads)
+    kind, s = one
+    other = step(parts, kind, threads)
     for ids in ([5], np.random.default_rng(11).integers(20, 40_000, 300).tolist()):
         assert np.array_equal(whole(other, ids), whole(s, ids))
+
+
+def test_a_copied_page_goes_its_own_way(one: tuple[Kind, LlamaStep]) -> None:
+    """The second of two sequences that share 20 tokens writes into its own copy of page 1."""
+    _, s = one
+    ids = np.random.default_rng(12).integers(20, 40_000, 24).tolist()
+    expected = whole(s, ids)
+    s.run([Chunk(IN_ORDER, ids[:20], 0)])
+    s.cache.copy(1, 40)
+    s.run([Chunk(IN_ORDER, [5, 6, 7], 20)])
+    assert np.array_equal(s.run([Chunk(pages([0, 40]), ids[20:], 20)])[0], expected)

@@ -1,0 +1,86 @@
+"""The cache of keys and values: pages of 16 tokens, the same pages in every layer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+
+from terrazzo.models.config import LlamaConfig
+from terrazzo.targets.cpu.pool import private_memory
+
+PAGE = 16
+WIDE_LAYERS = 4  # of "auto": the first layers' errors go through all the others
+Kind = Literal["f32", "f16", "int8", "auto"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+
+@dataclass(frozen=True)
+class LayerCache:
+    """Keys [pages, kv heads, d, 16] (token = lane), values [pages, kv heads, 16, d]. With scales
+    (f16 [pages, kv heads, 16]) both are whole numbers in a unit a token and head."""
+
+    k: np.ndarray
+    v: np.ndarray
+    kscale: np.ndarray | None = None
+    vscale: np.ndarray | None = None
+
+    @property
+    def arrays(self) -> tuple[np.ndarray, ...]:
+        return tuple(a for a in (self.k, self.v, self.kscale, self.vscale) if a is not None)
+
+
+class KVCache:
+    """`kind`: f16; f32 where rounding must not show; int8 with one f16 scale a token and head for
+    keys and one for values; auto, which is f16 in the first 4 layers and int8 in the others. Zero
+    at first: what is read past a sequence's end is finite."""
+
+    def __init__(self, config: LlamaConfig, pages: int, kind: Kind = "f16") -> None:
+        self.pages, self.kind = pages, kind
+        self.nbytes = pages * page_bytes(config, kind)
+        self._memory = private_memory(self.nbytes)
+        self._used = 0
+        heads, d = config.kv_heads, config.head_dim
+        keys, values, scales = (
+            (pages, heads, d, PAGE),
+            (pages, heads, PAGE, d),
+            (pages, heads, PAGE),
+        )
+        self.layers: tuple[LayerCache, ...] = ()
+        for n in range(config.layers):
+            dtype = element(kind, n)
+            both = [self._take(keys, dtype), self._take(values, dtype)]
+            if dtype == np.int8:
+                both += [self._take(scales, np.dtype(np.float16)) for _ in "kv"]
+            self.layers += (LayerCache(*both),)
+
+    def _take(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+        start, size = self._used, int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        self._used += size
+        return self._memory[start : start + size].view(dtype).reshape(shape)
+
+    def copy(self, source: int, target: int) -> None:
+        """Page `target` becomes a copy of page `source`, in every layer."""
+        for layer in self.layers:
+            for a in layer.arrays:
+                a[target] = a[source]
+
+
+def element(kind: Kind, layer: int) -> np.dtype:
+    """The element type of a layer's keys and values."""
+    if kind == "auto":
+        kind = "f16" if layer < WIDE_LAYERS else "int8"
+    return np.dtype({"f32": np.float32, "f16": np.float16, "int8": np.int8}[kind])
+
+
+def token_bytes(config: LlamaConfig, kind: Kind, layer: int) -> int:
+    """Bytes of one token's keys and values in one layer, scales and all."""
+    itemsize = element(kind, layer).itemsize
+    scale = 2 if itemsize == 1 else 0
+    return 2 * config.kv_heads * (config.head_dim * itemsize + scale)
+
+
+def page_bytes(config: LlamaConfig, kind: Kind) -> int:
+    """Bytes of one page in all layers."""
+    return PAGE * sum(token_bytes(config, kind, n) for n in range(config.layers))
