@@ -84,7 +84,7 @@ def _rows(m: Model, tokens: int, start: int) -> tuple[int, int, list[Cost], list
     from terrazzo.models.costs import step_costs
 
     int8 = m.activations == "int8"
-    costs = step_costs(m.config, m.step.weights, m.step.cache.kind, int8, tokens, start)
+    costs = step_costs(m.config, m.step.weights, m.step.cache.elements, int8, tokens, start)
     count = PROFILES["decode" if tokens == 1 else "prefill"]
     return tokens, start, costs, _seconds(m.step.recording.profiles(count))[: len(costs)]
 

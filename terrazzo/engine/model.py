@@ -19,7 +19,7 @@ from terrazzo.models import loading, store
 from terrazzo.models.chat import ChatTemplate
 from terrazzo.models.config import LlamaConfig
 from terrazzo.models.gguf import GGUF
-from terrazzo.models.kv_cache import KINDS, PAGE, Kind, KVCache, page_bytes
+from terrazzo.models.kv_cache import KINDS, PAGE, Kind, KVCache, elements, page_bytes
 from terrazzo.models.llama import LOGIT_ROWS, Budget, Chunk, LlamaStep
 from terrazzo.models.tokenizer import Tokenizer
 from terrazzo.runtime import arena
@@ -285,8 +285,8 @@ def load(model: str | os.PathLike[str], *, activations: str = "int8", threads: i
     gguf.release_all()
     arena.give_back()
     t1 = time.perf_counter()
-    pages = sequences * -(-context // PAGE)
-    cached = pages * page_bytes(config, kv)
+    pages, kinds = sequences * -(-context // PAGE), elements(config, kv)
+    cached = pages * page_bytes(config, kinds)
     arena.check_memory(
         loading.packed_bytes(gguf, config) + cached,
         f"{config.name} with a KV cache of {sequences * context:,} tokens",
@@ -297,7 +297,7 @@ def load(model: str | os.PathLike[str], *, activations: str = "int8", threads: i
     t2 = time.perf_counter()
     if progress is not None:
         progress("making kernels ready", 0, 0)
-    cache = KVCache(config, pages, kv)
+    cache = KVCache(config, pages, kinds)
     budget = Budget(min(PREFILL_TOKENS, context), sequences, cache.pages)
     step = LlamaStep(config, weights, cache, budget, int8=activations == "int8", threads=threads)
     sampler = Sampler(step.logits, threads)

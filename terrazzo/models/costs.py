@@ -5,12 +5,15 @@ The list mirrors what `llama_layers.Layers` records; a test holds the two togeth
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from terrazzo.ir import formats
 from terrazzo.ir.packed import Packed
 from terrazzo.models.config import LlamaConfig
-from terrazzo.models.kv_cache import Kind, token_bytes
+from terrazzo.models.kv_cache import token_bytes
 from terrazzo.models.loading import LlamaWeights
 
 
@@ -29,7 +32,7 @@ class Cost:
 
 
 def step_costs(
-    config: LlamaConfig, weights: LlamaWeights, cache: Kind, int8: bool,
+    config: LlamaConfig, weights: LlamaWeights, elements: Sequence[np.dtype], int8: bool,
     tokens: int, start: int, rows: int = 1,
 ) -> list[Cost]:  # fmt: skip
     """The launches, in order, of a step of `tokens` tokens of one sequence from position `start`
@@ -57,8 +60,8 @@ def step_costs(
 
     seen = sum(range(start + 1, start + tokens + 1))  # (query, key) pairs
     out: list[Cost] = [Cost("embedding", "embedding", passed=8 * tokens * c.hidden)]
-    for number, layer in enumerate(weights.layers):
-        held = token_bytes(c, cache, number)
+    for layer, element in zip(weights.layers, elements, strict=True):
+        held = token_bytes(c, element)
         into = row(c.hidden, *layer.qkv)
         out.append(Cost("attention norm", "rms_norm", passed=tokens * (4 * c.hidden + into)))
         out += [product("q, k, v", tokens, m) for m in layer.qkv]
