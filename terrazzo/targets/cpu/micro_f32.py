@@ -1,4 +1,4 @@
-"""f32 dot: C = A B on register tiles, B in panels of 16 columns of f32, f16 or bf16.
+"""f32 dot: C = A B on register tiles, B in panels of 16 columns of f32, f16, bf16 or i8.
 
 Goal: every element is one chain c = fma(a[i, k], b[k, j], c), k ascending, whatever M, tile or ISA,
 so a row's result never depends on its neighbours. Non-goals: packing, blocking for caches.
@@ -38,7 +38,7 @@ def dot_f32(isa: Isa, b_dtype: DType, pages: Pages = "") -> Micro:
 
     C[M, up16(N)] = (first ? 0 : C) + A[M, K] B[K, N]. a: f32, row i at a + 4 * i * lda bytes. b:
     panel p (columns 16p..16p+15, all 16 readable) at b + p * panel bytes, its row k at + k * ldb
-    elements of `b_dtype` (f32, f16 or bf16; aligned to its element). c: f32, row i at
+    elements of `b_dtype` (f32, f16, bf16 or i8; aligned to its element). c: f32, row i at
     c + 4 * i * ldc; columns up to up16(N) are written. K may be 0. Reads no A row past M and no
     panel past N.
 
@@ -220,6 +220,9 @@ def _columns(f: Function, isa: Isa, dtype: DType, p: str) -> str:
     lanes = isa.lanes
     if dtype.name == "f32":
         return f.load(f"<{lanes} x float>", p, 4)
+    if dtype.name == "i8":
+        code = f.op(f"sext <{lanes} x i8> {f.load(f'<{lanes} x i8>', p, 1)} to <{lanes} x i32>")
+        return f.op(f"sitofp <{lanes} x i32> {code} to <{lanes} x float>")
     bits = f.load(f"<{lanes} x i16>", p, 2)
     if dtype.name == "f16":
         return half_to_float(f, isa.half, lanes, bits)

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from terrazzo.ir.graph import walk
 from terrazzo.ir.ops import Carry, Expect, Kernel, Load, Loop, Op, Stmt, Store
 from terrazzo.ir.pages import paged
-from terrazzo.ir.types import DType, Format, Value, bf16, f16, f32
+from terrazzo.ir.types import DType, Format, Value, bf16, f16, f32, i8
 from terrazzo.targets.cpu.access import unit_axis
 from terrazzo.targets.cpu.builder import W
 from terrazzo.targets.cpu.effects import stores
@@ -74,7 +74,7 @@ class Scheduler(NestBuilder):
             if isinstance(fmt, Format) and fmt.layout == "p16":
                 low_bit = isinstance(a_dtype, DType) and fmt.group > 1
                 return OperandB("p16", self.buf((k, n), "panels", "w") if low_bit else None, core)
-        if isinstance(core, Load) and self.kernel.param(core.param).dtype in (f32, *_HALF):
+        if isinstance(core, Load) and self.kernel.param(core.param).dtype in _READ_IN_PLACE:
             p = paged(self.graph, core)
             if p is not None and p.page == 16:
                 lane = unit_axis(self.graph, core)
@@ -370,6 +370,7 @@ def _uneven(grid: Loop) -> bool:
 
 
 _HALF = (f16, bf16)
+_READ_IN_PLACE = (f32, *_HALF, i8)
 
 
 def schedule(kernel: Kernel) -> Program:
