@@ -36,8 +36,8 @@ class Isa:
     fill the registers); `f32_depth`: so many steps of a tile's rows are copied side by side (a
     multiple of 16; 0: they are read where they lie). `scalef`: 2^n is multiplied by an instruction.
     `half`: f16 is converted by one. `matrix`: products of bf16 with bf16 are summed in matrix tiles
-    (AMX), in their own order (see micro_amx.py). `reason`: why this one was chosen, `masked`: features of this
-    CPU that its code may not use; both for `terrazzo doctor`.
+    (AMX), in their own order (see micro_amx.py). `reason`: why this one was chosen, `masked`:
+    features of this CPU that its code may not use; both for `terrazzo doctor`.
     """
 
     name: str

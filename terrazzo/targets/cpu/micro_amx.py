@@ -18,8 +18,8 @@ from terrazzo.ir.types import DType
 from terrazzo.targets.cpu.builder import Function
 from terrazzo.targets.cpu.isa import Isa
 from terrazzo.targets.cpu.micro_base import Micro, finish
+from terrazzo.targets.cpu.scratch import STEPS
 
-STEPS = 32  # along k, of one instruction
 TILE = 1024  # bytes of a tile register: 16 rows of 64
 ROWS = 256  # rows of A that are copied together, into L2
 DEPTH = 512  # steps of these that are copied together: two panels of B so deep fit L1
