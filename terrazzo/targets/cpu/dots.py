@@ -51,7 +51,7 @@ class DotEmitter:
         return offset, strides
 
     def operand_a(self, a: OperandA, m: tuple[str, ...], k: str) -> tuple[str, str]:
-        """(pointer, elements between rows) of f32 rows."""
+        """(pointer, elements between rows) of f32 rows, or of the tensor's elements."""
         f = self.f
         if a.buf is not None:
             rows = a.buf.axes[:-1]
@@ -61,7 +61,8 @@ class DotEmitter:
         offset, strides = self.base(a.load, (*m, k))
         for axis, by in strides.items():
             offset = f.add(offset, f.mul(self.fr.start(axis), by))
-        p = f.gep(self.fr.pointer(a.load.param), offset, "float")
+        dtype = self.fr.kernel.param(a.load.param).dtype
+        p = f.gep(self.fr.pointer(a.load.param), offset, element_type(dtype))
         return p, strides[m[0]] if m else "0"
 
     # -- the product ----------------------------------------------------------------------------
@@ -80,7 +81,9 @@ class DotEmitter:
             return
         a, lda = self.operand_a(s.a, s.m, s.k)
         head = [("ptr", a), ("i64", lda)]
-        if s.b.kind == "panels" and s.b.buf is not None:
+        if s.b.buf is not None and s.b.buf.kind == "pairs":
+            self.dot_tiles(s, s.b.buf, head, [("ptr", c), ("i64", ldc), *tail])
+        elif s.b.kind == "panels" and s.b.buf is not None:
             stride = f.mul(self.fr.size(s.k), PANEL_ROW)
             b = [("ptr", self.fr.addresses[s.b.buf.name]), ("i64", stride), ("i64", str(W))]
             self.call_f32("f32", [*head, *b, ("ptr", c), ("i64", ldc), *tail])
@@ -90,6 +93,25 @@ class DotEmitter:
             self.dot_rows(s, s.b.load, head, [("ptr", c), ("i64", ldc), *tail])
         else:
             self.dot_paged(s, head, [("ptr", c), ("i64", ldc)], tail)
+
+    def dot_tiles(
+        self, s: Dot, b: Buf, head: list[tuple[str, str]], tail: list[tuple[str, str]]
+    ) -> None:
+        """bf16 with bf16 on matrix tiles; panels of a weight tensor are paired first."""
+        f, to = self.f, self.fr.addresses[b.name]
+        room = f.mul(self.fr.depth(b), 2 * W)
+        if s.b.load is not None:
+            w, stride, _ = self.weights(s.b.load, s.n, s.k)
+            pair, k = self.use(micro.pair_panel(self.isa)), self.fr.extent(s.k)
+
+            def one(j: str) -> None:
+                panel, out = f.gep(w, f.mul(j, stride)), f.gep(to, f.mul(j, room))
+                f.call("void", pair, [("ptr", panel), ("ptr", out), ("i64", k)])
+
+            self.fr.loop(0, f.op(f"lshr i64 {f.add(self.fr.extent(s.n), W - 1)}, 4"), one)
+        dtype = DTYPES["f32" if s.a.buf is not None else "bf16"]
+        args = [*head, ("ptr", to), ("i64", room), *tail]
+        f.call("void", self.use(micro.dot_bf16(self.isa, dtype)), args)
 
     def call_f32(self, b_dtype: str, args: list[tuple[str, str]]) -> None:
         self.f.call("void", self.use(micro.dot_f32(self.isa, DTYPES[b_dtype])), args)
@@ -285,6 +307,22 @@ class DotEmitter:
             else:
                 f.when(f.op(f"icmp slt i64 {i}, {mask[1]}"),
                        lambda x=x, at=at: f.store(f"<{W} x float>", x, at, 64))  # fmt: skip
+
+    def put_pairs(self, buf: Buf, n0: str, k0: str, words: str, kind: str) -> None:
+        """16 columns of two k-rows: 64 bytes of the LLVM type `kind`."""
+        f = self.f
+        panel = f.mul(f.op(f"lshr i64 {n0}, 4"), f.mul(self.fr.depth(buf), 2 * W))
+        at = f.gep(self.fr.addresses[buf.name], f.add(panel, f.mul(k0, 2 * W)))
+        f.store(kind, words, at, 64)
+
+    def end_pairs(self, buf: Buf, n: str, k: str) -> None:
+        """Zeros after k-row `k` of all panels of `n` columns."""
+        f, room = self.f, self.f.mul(self.fr.depth(buf), 2 * W)
+
+        def one(j: str) -> None:
+            micro.zero_rest(f, f.gep(self.fr.addresses[buf.name], f.mul(j, room)), k)
+
+        self.fr.loop(0, f.op(f"lshr i64 {f.add(n, W - 1)}, 4"), one)
 
     def as_f32(self, v: Value, x: str) -> str:
         return self.ev.widen(x, v, True)

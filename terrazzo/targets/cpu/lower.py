@@ -225,7 +225,7 @@ def emit_count(program: Program) -> Function:
 def lower(kernel: Kernel, isa: Isa, strict: bool = False) -> tuple[str, tuple[str, ...], Program]:
     """A kernel's LLVM IR text, the names of its phases, and its nest IR. `strict`: with checks of
     indices and stored values."""
-    program = schedule(kernel)
+    program = schedule(kernel, isa.matrix)
     pieces: dict[str, Micro] = {}
     helpers: set[str] = set()
     functions: list[Function] = []

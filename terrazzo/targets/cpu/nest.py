@@ -25,12 +25,13 @@ class Buf:
 
     kind "tile": every element of the axes; "row": one row, reused by each row in flight (axes =
     column); "panels": B operand, [axes[1]/16][cap of axes[0]][16] (k-major panels of 16 columns);
-    "a8": rows of the format a8, the last axis as in memory.
+    "pairs": the same in bf16, k-rows in pairs, for matrix tiles (see micro_amx.py); "a8": rows of
+    the format a8, the last axis as in memory.
     """
 
     name: str
     axes: tuple[str, ...]
-    kind: Literal["tile", "row", "panels", "a8"] = "tile"
+    kind: Literal["tile", "row", "panels", "pairs", "a8"] = "tile"
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,8 @@ class Nest:
 
 @dataclass(frozen=True)
 class OperandA:
-    """rows x k, f32 or a8 in `buf`, or read in place from global memory (`load`)."""
+    """rows x k, f32 or a8 in `buf`, or read in place from global memory (`load`; for matrix tiles
+    bf16)."""
 
     buf: Buf | None = None
     load: Load | None = None
@@ -73,7 +75,8 @@ class OperandA:
 @dataclass(frozen=True)
 class OperandB:
     """Panels of 16 columns. kind "panels": packed in `buf`; "p16": a weight tensor in layout p16,
-    read in place (decoded into `buf` first if the activations are f32 and the weights low-bit);
+    read in place (decoded into `buf` first if the activations are f32 and the weights low-bit, or
+    for matrix tiles);
     "rows": a tensor whose rows along k lie in memory as they are read; "paged_k" and "paged_v":
     pages of a KV cache read in place, their addresses listed in `buf`; `page` is the page length.
     """

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from terrazzo.ir.graph import walk
 from terrazzo.ir.ops import Carry, Expect, Kernel, Load, Loop, Op, Stmt, Store
 from terrazzo.ir.pages import paged
-from terrazzo.ir.types import DType, Format, Value, bf16, f16, f32, i8
+from terrazzo.ir.types import DType, Format, Value, bf16, f16, f32, i8, plain
 from terrazzo.targets.cpu.access import unit_axis
 from terrazzo.targets.cpu.builder import W
 from terrazzo.targets.cpu.effects import stores
@@ -31,6 +31,7 @@ from terrazzo.targets.cpu.nest import (
     Program,
     Root,
 )  # fmt: skip
+from terrazzo.targets.cpu.scratch import STEPS
 
 FEW_ROWS = 4  # the rows of one register tile
 
@@ -38,10 +39,23 @@ FEW_ROWS = 4  # the rows of one register tile
 class Scheduler(NestBuilder):
     """Dots, loops and phases; see the top of the file."""
 
+    def __init__(self, kernel: Kernel, matrix: bool) -> None:
+        super().__init__(kernel)
+        self.matrix = matrix
+
     # -- dots -----------------------------------------------------------------------------------
-    def operand_a(self, v: Value, m: tuple[str, ...], k: str, low_bit: bool) -> OperandA:
+    def tiled(self, a: Value, b: Value, k: str) -> bool:
+        """Whether a product goes to matrix tiles: bf16 with bf16, and blocks of k that end where
+        the instruction's steps do, so that results do not depend on their size."""
+        axis = self.kernel.axis(k)
+        even = not axis.block or (axis.cap is not None and axis.cap % STEPS == 0)
+        return self.matrix and even and {plain(a.dtype), plain(b.dtype)} == {bf16}
+
+    def operand_a(
+        self, v: Value, m: tuple[str, ...], k: str, low_bit: bool, tiled: bool
+    ) -> OperandA:
         """`low_bit`: the other operand is low-bit weights; then a8 rows are read in place, else
-        decoded."""
+        decoded. `tiled`: the product goes to matrix tiles."""
         if v.id in self.mat:
             return OperandA(buf=self.mat[v.id])
         d = self.graph.defs[v.id]
@@ -50,8 +64,9 @@ class Scheduler(NestBuilder):
             self.pending.append(Root("quantize", v, packed=b))
             return OperandA(buf=b)
         if isinstance(d, Load) and len(m) <= 1 and unit_axis(self.graph, d) == k:
-            plain = all(not (isinstance(e, Value) and e.axes) for e in d.index)
-            if (isinstance(v.dtype, Format) and low_bit) or (v.dtype == f32 and plain):
+            regular = all(not (isinstance(e, Value) and e.axes) for e in d.index)
+            direct = v.dtype == (bf16 if tiled else f32) and regular
+            if (isinstance(v.dtype, Format) and low_bit) or direct:
                 return OperandA(load=d)
         b = self.buf((*m, k), name="a")
         self.pending.append(Root("mat", v, b))
@@ -88,15 +103,24 @@ class Scheduler(NestBuilder):
         self.pending.append(Root("pack", v, b))
         return OperandB("panels", b)
 
+    def tiled_b(self, v: Value, k: str, n: str) -> OperandB:
+        """The right operand of a product on matrix tiles."""
+        d, b = self.graph.defs[v.id], self.buf((k, n), "pairs", "w")
+        if isinstance(d, Load) and isinstance(v.dtype, Format):
+            return OperandB("p16", b, d)
+        self.need([v])  # the loops that pack pairs make no reductions
+        self.pending.append(Root("pack", v, b))
+        return OperandB("panels", b)
+
     def in_place(self, load: Load, m: tuple[str, ...], n: str) -> bool:
         """Whether a right operand is read where it lies: whole vectors along n, and nothing to be
         gained from a copy: f32, or read by so few rows that each element is widened once."""
         extent, rows = self.static(n), 1
         for axis in m:
             rows *= self.static(axis) or FEW_ROWS + 1
-        plain = all(not (isinstance(e, Value) and e.axes) for e in load.index)
+        regular = all(not (isinstance(e, Value) and e.axes) for e in load.index)
         once = self.kernel.param(load.param).dtype == f32 or rows <= FEW_ROWS
-        return plain and once and extent % W == 0 < extent and unit_axis(self.graph, load) == n
+        return regular and once and extent % W == 0 < extent and unit_axis(self.graph, load) == n
 
     def static(self, axis: str) -> int:
         """The extent of a whole dimension if it is known now, else 0."""
@@ -153,8 +177,9 @@ class Scheduler(NestBuilder):
             if x.result.id in read
         ):
             self.flush()  # operands read in place are read now
-        ob = self.operand_b(b, a.dtype, m, k, n[0])
-        oa = self.operand_a(a, m, k, self.low_bit(b))
+        tiled = self.tiled(a, b, k)
+        ob = self.tiled_b(b, k, n[0]) if tiled else self.operand_b(b, a.dtype, m, k, n[0])
+        oa = self.operand_a(a, m, k, self.low_bit(b), tiled)
         self.flush()
         self.out.append(Dot(op, oa, ob, c, m, n[0], k, first))  # type: ignore[arg-type]
         for var_id, (_, buf) in carries.items():
@@ -300,8 +325,9 @@ class Scheduler(NestBuilder):
                 ):
                     m = tuple(x for x in a.axes if x not in k)
                     pending = {r.value.id for r in self.pending}
-                    if a.id not in pending and self.operand_a(a, m, k[0], False).buf is None:
-                        continue  # read in place
+                    tiled = self.tiled(a, b, k[0])
+                    if a.id not in pending:
+                        self.operand_a(a, m, k[0], False, tiled)
 
     def run(self) -> Program:
         phases: list[Phase] = []
@@ -373,6 +399,7 @@ _HALF = (f16, bf16)
 _READ_IN_PLACE = (f32, *_HALF, i8)
 
 
-def schedule(kernel: Kernel) -> Program:
-    """Raises KernelError for what the CPU target cannot run."""
-    return Scheduler(kernel).run()
+def schedule(kernel: Kernel, matrix: bool) -> Program:
+    """`matrix`: products of bf16 go to matrix tiles. Raises KernelError for what the CPU target
+    cannot run."""
+    return Scheduler(kernel, matrix).run()
