@@ -44,6 +44,38 @@ class Sampling:
         return self.temperature <= 0.0
 
 
+@dataclass(frozen=True)
+class EngineOptions:
+    """What an engine is made of. `model`: a name or a path. `context`: tokens of a sequence at
+    most, default the model's. `parallel`: sequences that run at a time. `blocks`: of 16 tokens, of
+    the whole KV cache, default enough for all of them. `kv`: as the model's cache has it, default
+    f16. A step takes at most `step_tokens` tokens, and at most `mixed_tokens` of prompts while
+    sequences decode: that bounds how long a prompt holds up the others. `waiting`: choices that
+    may wait, all requests' together."""
+
+    model: str
+    context: int | None = None
+    parallel: int = 16
+    blocks: int | None = None
+    kv: str | None = None
+    threads: int | None = None
+    step_tokens: int = 256
+    mixed_tokens: int = 128
+    waiting: int = 256
+
+    def __post_init__(self) -> None:
+        least = {"parallel": 1, "step_tokens": 1, "mixed_tokens": 1, "waiting": 0}
+        for name, low in least.items():
+            if getattr(self, name) < low:
+                raise OptionError(f"{name} is {getattr(self, name)}", f"choose at least {low}")
+        if self.step_tokens < self.parallel + self.mixed_tokens:
+            raise OptionError(
+                f"step_tokens is {self.step_tokens}, less than a token for each of"
+                f" {self.parallel} sequences and mixed_tokens of {self.mixed_tokens}",
+                "choose a larger step_tokens or smaller others",
+            )
+
+
 class StopText:
     """Cuts a stream of text at the first of several stop strings; holds back what may begin one."""
 

@@ -66,6 +66,12 @@ class KVCache:
             for a in layer.arrays:
                 a[target] = a[source]
 
+    def clear(self, page: int) -> None:
+        """The page is as it was at first."""
+        for layer in self.layers:
+            for a in layer.arrays:
+                a[page] = 0
+
 
 def element(kind: Kind, layer: int) -> np.dtype:
     """The element type of a layer's keys and values."""
