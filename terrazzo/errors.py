@@ -46,6 +46,10 @@ class DeadlineExceeded(TerrazzoError):
     """A request was not finished within the time it was given."""
 
 
+class GrammarError(TerrazzoError):
+    """A grammar or schema that an answer is to match is wrong, or takes too much work."""
+
+
 class ChatError(TerrazzoError):
     """A model has no chat template, or its template refuses the messages."""
 

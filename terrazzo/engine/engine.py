@@ -11,35 +11,52 @@ One thread's: calls are not to overlap.
 from __future__ import annotations
 
 import heapq
+import logging
+import math
 import time
+from dataclasses import replace
+from functools import cached_property
 from typing import cast
 
 from terrazzo.engine.blocks import BLOCK, Blocks, keys
+from terrazzo.engine.grammar import Grammars, Matcher
 from terrazzo.engine.model import load
 from terrazzo.engine.options import EngineOptions
-from terrazzo.engine.request import Event, Failure, Finish, Request
+from terrazzo.engine.request import Event, Failure, Finish, Request, Usage
 from terrazzo.engine.scheduler import Scheduler
 from terrazzo.engine.sequence import Job, Sequence
 from terrazzo.engine.stats import FREE, IDLE, EngineStats
-from terrazzo.errors import ContextOverflow, DeadlineExceeded, OptionError, QueueFull, TerrazzoError
+from terrazzo.engine.stepper import Drawn, Stepper
+from terrazzo.errors import (
+    ContextOverflow,
+    DeadlineExceeded,
+    GrammarError,
+    OptionError,
+    QueueFull,
+    TerrazzoError,
+)
 from terrazzo.models.kv_cache import Kind
-from terrazzo.models.llama import LOGIT_ROWS, Chunk
+from terrazzo.models.llama import LOGIT_ROWS
+
+log = logging.getLogger(__name__)
 
 
 class Engine:
     def __init__(self, options: EngineOptions) -> None:
         """Loads the model. Raises what `load` does."""
         o = self.options = options
+        rows = o.parallel + LOGIT_ROWS
         self.model = load(
             o.model, threads=o.threads, context=o.context, sequences=o.parallel,
             kv=cast(Kind | None, o.kv), pages=o.blocks, tokens=o.step_tokens,
-            rows=max(LOGIT_ROWS, o.parallel),
+            rows=rows,
         )  # fmt: skip
         cache = self.model.step.cache
         self.tokenizer = self.model.tokenizer
         self.context = min(self.model.context, cache.pages * BLOCK)
         self.blocks = Blocks(cache.pages, cache.copy, cache.clear)
-        self.scheduler = Scheduler(self.blocks, o.parallel, o.step_tokens, o.mixed_tokens)
+        self.scheduler = Scheduler(self.blocks, o.parallel, o.step_tokens, o.mixed_tokens, rows)
+        self._stepper = Stepper(self.model)
         self._jobs: dict[str, Job] = {}
         self._deadlines: list[tuple[float, str]] = []
         self._events: list[Event] = []
@@ -47,6 +64,11 @@ class Engine:
         self._steps = self._requests = self._failed = 0
         self._prompt_tokens = self._tokens = self._drafted = self._accepted = 0
         self._step_s = self._longest_mixed_s = 0.0
+
+    @cached_property
+    def grammars(self) -> Grammars:
+        """Made when it is first asked for, in about half a second."""
+        return Grammars(self.tokenizer)
 
     # -- requests -------------------------------------------------------------------------------
     @property
@@ -56,30 +78,31 @@ class Engine:
 
     def add(self, request: Request) -> None:
         """Take a request; its events come from `step`. Raises OptionError, ContextOverflow,
-        QueueFull; then nothing of it is kept."""
+        GrammarError, QueueFull; then nothing of it is kept."""
         self._check(request)
+        matcher = None if request.grammar is None else self.grammars.matcher(request.grammar)
         now = time.perf_counter()
         if not self._jobs:
             self._last_end = now
         job = Job(request, now)
         names = keys(request.prompt)
+        most_blocks = -(-self.context // BLOCK)
         for choice in range(request.choices):
-            job.active[choice] = Sequence(job, choice, names, -(-self.context // BLOCK))
+            own = matcher if matcher is None or not choice else matcher.copy()
+            job.active[choice] = Sequence(job, choice, names, most_blocks, own)
         self.scheduler.waiting.extend(job.active.values())
         self._jobs[request.id] = job
         self._requests += 1
         self._prompt_tokens += len(request.prompt)
-        if request.timeout_s is not None:
-            heapq.heappush(self._deadlines, (now + request.timeout_s, request.id))
+        if job.deadline is not None:
+            heapq.heappush(self._deadlines, (job.deadline, request.id))
 
     def abort(self, id: str, choice: int | None = None) -> None:
         """End a request, or one of its choices: no more tokens of it are made, and the next step
         tells its end. One that has ended already, or never was, is passed over."""
         job = self._jobs.get(id)
         if job is not None:
-            for seq in list(job.active.values()):
-                if choice is None or seq.choice == choice:
-                    self._end(seq, "cancelled")
+            self._end(job, choice, "cancelled", None)
 
     def step(self) -> list[Event]:
         """One step of the model over what is there to do, and what it brought; [] if there is
@@ -89,7 +112,7 @@ class Engine:
         if work:
             start = time.perf_counter()
             decoding = any(n == 1 for n in work.values())
-            self._run(work)
+            self._run(work, {})
             took = time.perf_counter() - start
             self._steps += 1
             self._step_s += took
@@ -99,42 +122,26 @@ class Engine:
         return events
 
     # -- a step ---------------------------------------------------------------------------------
-    def _run(self, work: dict[Sequence, int]) -> None:
+    def _run(self, work: dict[Sequence, int], drafts: dict[Sequence, list[int]]) -> None:
         """Run a step. If it fails, each of its sequences has a step of its own, which gives it the
         same tokens, and those that fail alone are the ones concerned."""
-        try:
-            self._advance(work)
-        except TerrazzoError as error:
-            if len(work) > 1:
-                for seq, n in work.items():
-                    if seq.blocks:
-                        self._run({seq: n})
-                return
-            (seq,) = work
-            self.blocks.spoil(seq.blocks)
-            for one in list(seq.job.active.values()):
-                self._end(one, "error", error)
-
-    def _advance(self, work: dict[Sequence, int]) -> None:
-        chunks: list[Chunk] = []
-        ready: list[Sequence] = []
-        for seq, n in work.items():
-            end = seq.computed + n
-            last = end == len(seq.tokens)
-            if last:
-                ready.append(seq)
-            chunks.append(Chunk(seq.pages, seq.tokens[seq.computed : end], seq.computed, int(last)))
+        for seq in work:
             self._note_admission(seq)
-        model = self.model
-        choose = None
-        if ready:
-            choose = model.sampler.choose([s.sampling for s in ready], [s.tokens for s in ready])
-        model.step.run(chunks, choose)
-        for seq, n in work.items():
-            seq.computed += n
-            self.scheduler.name_blocks(seq)
-        for seq, token in zip(ready, model.sampler.token.tolist(), strict=False):
-            self._take(seq, token)
+        try:
+            drawn = self._stepper.run(work, drafts)
+        except Exception as error:
+            if len(work) == 1:
+                self._fail(next(iter(work)), error)
+                return
+            for seq, n in work.items():
+                if seq.blocks:  # or its request has failed by now
+                    self._run({seq: n}, drafts)
+            return
+        for (seq, n), new in zip(work.items(), drawn, strict=True):
+            try:
+                self._take(seq, n, new)
+            except Exception as error:
+                self._fail(seq, error)
 
     def _note_admission(self, seq: Sequence) -> None:
         job = seq.job
@@ -142,54 +149,91 @@ class Engine:
             job.admitted = time.perf_counter()
             job.cached_tokens = seq.computed
 
-    def _take(self, seq: Sequence, token: int) -> None:
-        """The sequence has a new token."""
-        request = seq.job.request
-        if not seq.job.first_token:
-            seq.job.first_token = time.perf_counter()
-        if token in request.ends:
-            self._end(seq, "stop")
+    def _take(self, seq: Sequence, count: int, new: Drawn) -> None:
+        """A step has computed `count` missing tokens of the sequence, and drawn new ones."""
+        job, request = seq.job, seq.job.request
+        if new.prompt_logprobs:
+            known = new.prompt_logprobs[job.prompt_found - seq.computed :]
+            job.prompt_logprobs += known
+            job.prompt_found += len(known)
+        finish: Finish = ""
+        kept = 0
+        for token in new.tokens:
+            if token in request.ends:
+                finish = "stop"
+                break
+            kept += 1
+            seq.tokens.append(token)
+            if seq.matcher is not None and self._match(seq.matcher, token):
+                finish = "stop"
+                break
+            if seq.made == request.max_tokens or len(seq.tokens) == self.context:
+                finish = "length"
+                break
+        seq.computed = min(seq.computed + count + max(0, len(new.tokens) - 1), len(seq.tokens))
+        self.scheduler.name_blocks(seq)
+        if not new.tokens:
             return
-        seq.tokens.append(token)
-        seq.job.completion_tokens += 1
-        self._tokens += 1
-        if seq.made == request.max_tokens or len(seq.tokens) == self.context:
-            self._end(seq, "length", tokens=(token,))
-        else:
-            self._events.append(Event(request.id, seq.choice, (token,)))
+        if not job.first_token:
+            job.first_token = time.perf_counter()
+        job.completion_tokens += kept
+        self._tokens += kept
+        event = Event(request.id, seq.choice, new.tokens[:kept], new.logprobs[:kept], finish)
+        if seq.choice == 0 and job.prompt_logprobs:
+            event = replace(event, prompt_logprobs=job.prompt_logprobs)
+            job.prompt_logprobs = ()
+        if finish:
+            event = replace(event, usage=self._leave(seq))
+        self._events.append(event)
+
+    def _match(self, matcher: Matcher, token: int) -> bool:
+        """Go on in the grammar; whether the answer is whole."""
+        if not matcher.accept(token):
+            raise GrammarError(f"token {token} was drawn, which the grammar does not allow")
+        return matcher.done
 
     # -- ends -----------------------------------------------------------------------------------
-    def _end(self, seq: Sequence, finish: Finish, error: TerrazzoError | None = None,
-             tokens: tuple[int, ...] = ()) -> None:  # fmt: skip
-        job, usage = seq.job, None
+    def _leave(self, seq: Sequence, failed: bool = False) -> Usage | None:
+        """The sequence ends; its request's usage if it is the last one."""
+        job = seq.job
         self.scheduler.remove(seq)
         del job.active[seq.choice]
-        if not job.active:
-            now = time.perf_counter()
-            usage = job.usage(now)
-            del self._jobs[job.request.id]
-            self._failed += error is not None
-            gap, self._last_end = now - self._last_end, now
-            self._between_ends_s += 0.2 * (gap - self._between_ends_s)
-        failure = None if error is None else Failure(type(error).__name__, str(error))
-        self._events.append(Event(job.request.id, seq.choice, tokens, (), finish, failure, usage))
+        if job.active:
+            return None
+        now = time.perf_counter()
+        del self._jobs[job.request.id]
+        self._failed += failed
+        gap, self._last_end = now - self._last_end, now
+        self._between_ends_s += 0.2 * (gap - self._between_ends_s)
+        return job.usage(now)
+
+    def _end(self, job: Job, choice: int | None, finish: Finish, why: Failure | None) -> None:
+        """End all of a request's choices, or one, that have not ended."""
+        for seq in [s for s in job.active.values() if choice in (None, s.choice)]:
+            usage = self._leave(seq, why is not None)
+            self._events.append(
+                Event(job.request.id, seq.choice, finish=finish, failure=why, usage=usage)
+            )
+
+    def _fail(self, seq: Sequence, error: Exception) -> None:
+        """A step over this sequence alone has failed."""
+        kind, text = type(error).__name__, str(error)
+        if not isinstance(error, TerrazzoError):
+            log.exception("request %s has met a defect", seq.job.request.id)
+            kind, text = "TerrazzoError", f"a defect of the engine: {error!r}"
+        if seq.blocks:
+            self.blocks.spoil(seq.blocks)
+        self._end(seq.job, None, "error", Failure(kind, text))
 
     def _expire(self) -> None:
         now = time.perf_counter()
         while self._deadlines and self._deadlines[0][0] <= now:
-            _, id = heapq.heappop(self._deadlines)
+            due, id = heapq.heappop(self._deadlines)
             job = self._jobs.get(id)
-            if (
-                job is not None
-                and job.request.timeout_s is not None
-                and now >= job.arrived + job.request.timeout_s
-            ):
-                error = DeadlineExceeded(
-                    f"request {id} was not finished within {job.request.timeout_s:g} s",
-                    "allow it more time or ask for fewer tokens",
-                )
-                for seq in list(job.active.values()):
-                    self._end(seq, "error", error)
+            # another request may have this id by now
+            if job is not None and job.deadline == due:
+                text = f"it was not finished within {job.request.timeout_s:g} s"
+                self._end(job, None, "error", Failure(DeadlineExceeded.__name__, text))
 
     def _check(self, request: Request) -> None:
         ids, vocab = request.prompt, self.model.config.vocab_size
@@ -206,6 +250,12 @@ class Engine:
         if min(ids) < 0 or max(ids) >= vocab:
             bad = next(i for i in ids if not 0 <= i < vocab)
             raise OptionError(f"token id {bad} is outside the vocabulary of {vocab:,}")
+        for token, value in request.bias.items():
+            if not 0 <= token < vocab or not math.isfinite(value):
+                raise OptionError(
+                    f"a bias of {value} for token {token}",
+                    f"give finite ones of 0 to {vocab - 1:,}",
+                )
         waiting = len(self.scheduler.waiting)
         places = self.options.waiting + max(0, self.options.parallel - len(self.scheduler.running))
         if waiting + request.choices > places:

@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 
 from terrazzo.engine.options import Sampling, StopText
-from terrazzo.engine.sampler import Sampler
+from terrazzo.engine.sampler import Edit, Sampler
 from terrazzo.errors import ContextOverflow, OptionError
 from terrazzo.models import loading, store
 from terrazzo.models.chat import ChatTemplate
@@ -201,12 +201,15 @@ class Model:
             if not stats.tokens:
                 stats.reused_tokens = same
             start = time.perf_counter()
-            choose = self.sampler.choose([sampling], [ids])
+            choose = None if sampling.counts else self.sampler.choose([sampling], [ids])
             for at in range(same, len(ids), self.step.budget.tokens):
                 part = ids[at : at + self.step.budget.tokens]
                 last = at + len(part) == len(ids)
                 self.step.run([Chunk(self._pages, part, at)], choose if last else None)
                 self._held = ids[: at + len(part)]
+            if choose is None:
+                made = ids[stats.prompt_tokens :]
+                self.sampler.draw([sampling], [ids], [Edit(made)])
             if not stats.tokens:
                 stats.prefill_s = time.perf_counter() - start
             return int(self.sampler.token[0])

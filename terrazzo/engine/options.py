@@ -11,7 +11,8 @@ from terrazzo.errors import OptionError
 class Sampling:
     """temperature 0 takes the likeliest token. top_k 0, top_p 1, min_p 0 and repeat_penalty 1 are
     off. `repeat_last`: how many last tokens the penalty looks at. The same seed gives the same
-    text."""
+    text. `presence_penalty` is taken off the logit of every token that the answer has already,
+    `frequency_penalty` as often as it has it."""
 
     temperature: float = 0.0
     top_k: int = 0
@@ -20,6 +21,8 @@ class Sampling:
     repeat_penalty: float = 1.0
     repeat_last: int = 64
     seed: int = 0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
 
     def __post_init__(self) -> None:
         limits = {
@@ -30,6 +33,8 @@ class Sampling:
             "repeat_penalty": (0.01, 100.0),
             "repeat_last": (0, 4096),
             "seed": (0, 2**64 - 1),
+            "presence_penalty": (-2.0, 2.0),
+            "frequency_penalty": (-2.0, 2.0),
         }
         for f in fields(self):
             low, high = limits[f.name]
@@ -42,6 +47,11 @@ class Sampling:
     @property
     def greedy(self) -> bool:
         return self.temperature <= 0.0
+
+    @property
+    def counts(self) -> bool:
+        """Whether a token's probability depends on how often the answer has it."""
+        return self.presence_penalty != 0.0 or self.frequency_penalty != 0.0
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ everything ends.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 
 from terrazzo.engine.blocks import BLOCK, Blocks
 from terrazzo.engine.sequence import Sequence
@@ -16,11 +17,14 @@ from terrazzo.engine.sequence import Sequence
 
 class Scheduler:
     """`tokens`: of a step at most; `mixed_tokens`: of prompts in a step in which sequences decode;
-    `parallel`: sequences that run at a time. Everything in `running` is older than everything in
-    `waiting`; both are in order of age."""
+    `parallel`: sequences that run at a time; `rows`: logits of a step at most. Everything in
+    `running` is older than everything in `waiting`; both are in order of age."""
 
-    def __init__(self, blocks: Blocks, parallel: int, tokens: int, mixed_tokens: int) -> None:
+    def __init__(
+        self, blocks: Blocks, parallel: int, tokens: int, mixed_tokens: int, rows: int
+    ) -> None:
         self.blocks = blocks
+        self.spare_rows = rows - parallel  # each has one for the token it draws
         self.parallel, self.tokens, self.mixed_tokens = parallel, tokens, mixed_tokens
         self.running: list[Sequence] = []
         self.waiting: deque[Sequence] = deque()
@@ -33,18 +37,27 @@ class Scheduler:
         for seq in list(self.running):
             if seq.missing == 1 and self._make_room(seq, work):
                 work[seq] = 1
-        most = min(self.mixed_tokens, self.tokens - len(work)) if work else self.tokens
+        tokens = min(self.mixed_tokens, self.tokens - len(work)) if work else self.tokens
+        rows = self.spare_rows
+        for seq in self._at_prompts():
+            most = min(tokens, rows) if seq.wants_prompt else tokens
+            if most > 0 and self._make_room(seq, work):
+                n = work[seq] = min(seq.missing, most)
+                tokens -= n
+                rows -= n if seq.wants_prompt else 0
+            if not tokens:
+                break
+        return work
+
+    def _at_prompts(self) -> Iterator[Sequence]:
+        """Those that run and miss more than a token, then those that wait as they are admitted."""
         for seq in list(self.running):
-            if most > 0 and seq.missing > 1 and self._make_room(seq, work):
-                work[seq] = min(seq.missing, most)
-                most -= work[seq]
-        while most > 0 and self.waiting and self._admit(self.waiting[0]):
+            if seq.missing > 1:
+                yield seq
+        while self.waiting and self._admit(self.waiting[0]):
             seq = self.waiting.popleft()
             self.running.append(seq)
-            if self._make_room(seq, work):
-                work[seq] = min(seq.missing, most)
-                most -= work[seq]
-        return work
+            yield seq
 
     def remove(self, seq: Sequence) -> None:
         """The sequence has ended."""
@@ -99,6 +112,9 @@ class Scheduler:
         if sibling is not None and sibling.computed < len(seq.job.request.prompt):
             return False
         found = self.blocks.find(seq.full_keys())
+        if seq.wants_prompt:  # what is not computed has no probabilities
+            found = found[: seq.job.prompt_found // BLOCK]
+            sibling = None
         computed = len(found) * BLOCK
         if sibling is not None and computed < (end := len(seq.job.request.prompt)):
             found = sibling.blocks[: -(-end // BLOCK)]

@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 
 from terrazzo.engine.blocks import BLOCK, Key, key
-from terrazzo.engine.request import Request, Usage
+from terrazzo.engine.grammar import Matcher
+from terrazzo.engine.request import Logprob, Request, Usage
 
 
 class Sequence:
@@ -15,13 +16,16 @@ class Sequence:
     `computed` are in `blocks`, whose names, as far as they are full, are `keys`."""
 
     __slots__ = (
-        "blocks", "choice", "computed", "job", "keys", "named", "pages", "sampling", "tokens",
+        "blocks", "choice", "computed", "job", "keys", "matcher", "named", "pages", "sampling",
+        "tokens",
     )  # fmt: skip
 
-    def __init__(self, job: Job, choice: int, keys: list[Key], most_blocks: int) -> None:
+    def __init__(
+        self, job: Job, choice: int, keys: list[Key], most_blocks: int, matcher: Matcher | None
+    ) -> None:
         given = job.request.sampling
         seed = (given.seed + choice) & 0xFFFF_FFFF_FFFF_FFFF
-        self.job, self.choice = job, choice
+        self.job, self.choice, self.matcher = job, choice, matcher
         self.sampling = given if not choice else replace(given, seed=seed)
         self.tokens: list[int] = list(job.request.prompt)
         self.computed = 0
@@ -38,6 +42,16 @@ class Sequence:
     @property
     def made(self) -> int:
         return len(self.tokens) - len(self.job.request.prompt)
+
+    @property
+    def wants_prompt(self) -> bool:
+        """Whether log probabilities of the prompt's tokens are still to be found with this one."""
+        job = self.job
+        return (
+            job.request.prompt_logprobs
+            and self.choice == 0
+            and job.prompt_found < len(job.request.prompt) - 1
+        )
 
     def add_block(self, block: int) -> None:
         self.pages[len(self.blocks)] = block
@@ -56,11 +70,21 @@ class Sequence:
 
 
 class Job:
-    """A request and its figures; times are those of `time.perf_counter`."""
+    """A request, its figures, and what its choices have in common. Times are those of
+    `time.perf_counter`. `edited`: more is done to its logits than repeat penalties; `plain`: not
+    even looked at; `prompt_found`: the prompt's log probabilities found so far, of which the first
+    event takes those in `prompt_logprobs`."""
 
     def __init__(self, request: Request, arrived: float) -> None:
         self.request = request
+        self.biased = np.array(list(request.bias), np.int32) if request.bias else None
+        self.bias = np.array(list(request.bias.values()), np.float32) if request.bias else None
+        self.edited = bool(request.bias or request.grammar or request.sampling.counts)
+        self.plain = not (self.edited or request.prompt_logprobs or request.logprobs is not None)
+        self.prompt_found = 0
+        self.prompt_logprobs: tuple[Logprob, ...] = ()
         self.arrived = arrived
+        self.deadline = None if request.timeout_s is None else arrived + request.timeout_s
         self.admitted = self.first_token = 0.0
         self.active: dict[int, Sequence] = {}
         self.cached_tokens = self.completion_tokens = self.preemptions = 0

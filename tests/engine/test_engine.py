@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import pytest
+from engine_runs import run, tokens
 
 import terrazzo
 from terrazzo.engine.engine import Engine
 from terrazzo.engine.model import Model
 from terrazzo.engine.options import EngineOptions, Sampling
-from terrazzo.engine.request import Event, Request
+from terrazzo.engine.request import Request
 from terrazzo.errors import ContextOverflow, OptionError, QueueFull
 from terrazzo.models import store
 
@@ -36,22 +36,6 @@ def books(engine: Engine) -> Iterator[None]:
 @pytest.fixture(scope="module")
 def alone() -> Model:
     return terrazzo.load(store.pull("smollm2"), threads=2, context=256)
-
-
-def run(engine: Engine, requests: Sequence[Request] = ()) -> dict[str, list[Event]]:
-    """All events of each request, until there is nothing to do."""
-    for r in requests:
-        engine.add(r)
-    out: dict[str, list[Event]] = defaultdict(list)
-    while engine.busy:
-        for event in engine.step():
-            out[event.request].append(event)
-        engine.check()
-    return out
-
-
-def tokens(events: Sequence[Event], choice: int = 0) -> list[int]:
-    return [t for e in events if e.choice == choice for t in e.tokens]
 
 
 def prompts(engine: Engine) -> list[tuple[int, ...]]:
