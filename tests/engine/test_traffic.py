@@ -74,8 +74,8 @@ def traffic(
 @pytest.mark.parametrize("seed", range(3))
 def test_every_answer_is_its_own(alone: Model, seed: int) -> None:
     rng = np.random.default_rng(seed)
-    engine = Engine(EngineOptions(str(store.pull("smollm2")), context=192, parallel=6,
-                                  blocks=20, threads=2, step_tokens=48, mixed_tokens=24))  # fmt: skip
+    engine = Engine(EngineOptions(str(store.pull("smollm2")), context=192, parallel=6, blocks=20,
+                                  threads=2, step_tokens=48, mixed_tokens=24))  # fmt: skip
     todo = requests(rng, 30)
     found = traffic(engine, rng, todo)
     cancelled = 0
