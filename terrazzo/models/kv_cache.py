@@ -65,6 +65,12 @@ class KVCache:
             for a in layer.arrays:
                 a[target] = a[source]
 
+    def clear(self, page: int) -> None:
+        """The page is as it was at first."""
+        for layer in self.layers:
+            for a in layer.arrays:
+                a[page] = 0
+
 
 def elements(config: LlamaConfig, kind: Kind) -> tuple[np.dtype, ...]:
     """The element type of each layer's keys and values. f32: where rounding must not show. int8:
