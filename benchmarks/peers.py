@@ -33,10 +33,10 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 DEFAULT_FOLDER = REPOSITORY / ".venv-bench"
 # What llama_cpp needs at run time, and what builds it.
 PACKAGES = ("cmake", "ninja", "numpy", "typing-extensions", "diskcache", "jinja2")
-# Included by every C++ file. ggml 0.25.3 sets its AMX tiles up with _tile_loadconfig, which in GCC 12
-# names 8 of the 64 bytes that it reads: the stores of the others are removed as unused, and the
-# instruction faults. Built without AMX instead, ggml would neither use tiles for prompts nor repack
-# Q4_1 and Q8_0, which decodes half as fast.
+# Included by every C++ file. ggml 0.25.3 sets its AMX tiles up with _tile_loadconfig, which GCC 12
+# takes to read 8 bytes instead of 64: it removes the stores of the others, and the instruction
+# faults. A build without AMX has neither tiles for prompts nor, as the repacking of Q4_1 and Q8_0
+# depends on AMX too, fast products with one row: it decodes half as fast.
 HEADER = """#pragma once
 #ifdef __AMX_TILE__
 #include <immintrin.h>
@@ -78,6 +78,14 @@ def find(folder: Path = DEFAULT_FOLDER) -> Peers | None:
     built = all((peers.tools / tool).is_file() for tool in TOOLS)
     same = _configured(folder) == _configuration(folder)
     return peers if peers.python.exists() and package.exists() and built and same else None
+
+
+def require(folder: Path = DEFAULT_FOLDER) -> Peers:
+    """The same, or SystemExit saying how to get it."""
+    peers = find(folder)
+    if peers is None:
+        raise SystemExit("llama.cpp is not built, or not as it is now: python benchmarks/peers.py")
+    return peers
 
 
 def build(folder: Path = DEFAULT_FOLDER, jobs: int = 2) -> Peers:
