@@ -31,6 +31,26 @@ class Cost:
     int8: bool = False
 
 
+_SCALES = (
+    "sums of 16 products of bytes are scaled before they are added up: beside 4 dot instructions"
+    " there are a conversion and two multiply-adds on the same ports, so 57 % is the most, without"
+    " unpacking codes"
+)
+BELOW_LIMIT = {
+    ("prefill", "q, k, v"): _SCALES,
+    ("prefill", "attention out"): _SCALES,
+    ("prefill", "gate, up"): _SCALES,
+    ("prefill", "down"): _SCALES,
+    ("prefill", "attention"): (
+        "blocks of 256 positions are computed whole where the mask's diagonal crosses them, though"
+        " only visible pairs are counted, and each score costs its maximum, exp and sum on the"
+        " ports that multiply"
+    ),
+}
+"""(step, part): why a kernel that takes a good part of the time stays far from the machine's
+limit."""
+
+
 def step_costs(
     config: LlamaConfig, weights: LlamaWeights, elements: Sequence[np.dtype], int8: bool,
     tokens: int, start: int, rows: int = 1,
