@@ -3,17 +3,19 @@ do the rest."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from terrazzo.errors import KernelError
 from terrazzo.ir.graph import Graph
 from terrazzo.ir.ops import Block, Load, Store, Whole
-from terrazzo.ir.pages import paged
+from terrazzo.ir.pages import Paged, paged
 from terrazzo.ir.types import DTYPES, Format, TileType, Value
 from terrazzo.targets.cpu import layouts, micro
 from terrazzo.targets.cpu.builder import W
 from terrazzo.targets.cpu.evaluate import Evaluator
 from terrazzo.targets.cpu.frame import Frame, element_type
 from terrazzo.targets.cpu.isa import Isa
-from terrazzo.targets.cpu.nest import Buf, Dot, OperandA, Root
+from terrazzo.targets.cpu.nest import Ahead, Buf, Dot, OperandA, Root
 
 PANEL_ROW = W * 4  # bytes of one k-row of a scratch panel
 
@@ -246,35 +248,67 @@ class DotEmitter:
     ) -> None:
         """Pages of a cache read in place, by a list of their addresses. Keys (d x 16 tokens): a
         page is a panel. Values (16 tokens x d): a page is 16 k-rows of all panels."""
-        f, load = self.f, s.b.load
-        p = paged(self.graph, load) if load is not None else None
-        if load is None or p is None or s.b.buf is None:
+        f, load, buf = self.f, s.b.load, s.b.buf
+        if load is None or buf is None:
             raise KernelError("internal: pages without a load")
         keys = s.b.kind == "paged_k"
         dtype = DTYPES[str(self.fr.kernel.param(load.param).dtype)]
         tokens, inner = (s.n, s.k) if keys else (s.k, s.n)
-        offset, strides = self.base(load, (inner,))
-        base = f.gep(self.fr.pointer(load.param), offset, element_type(dtype))
-        table, _ = self.base(p.table, ())
+        p = self.pages(load)
         count = f.op(f"lshr i64 {f.add(self.fr.extent(tokens), W - 1)}, 4")
         first = f.op(f"sdiv i64 {self.fr.start(tokens)}, {p.page}")
         self.guards.span(p.table, len(p.table.index) - 1, first, 1, count)
         self.guards.page(load, p.lane_dim, p.page)
-        table = f.add(table, first)
-        numbers = f.gep(self.fr.pointer(p.table.param), table, "i32")
-        step = f.mul(self.fr.stride(load.param, p.table_dim), dtype.bytes)
-        addresses = self.fr.addresses[s.b.buf.name]
-
-        def one(n: str) -> None:
-            page = f.wide(f.load("i32", f.gep(numbers, n, "i32"), 4))
-            self.guards.index(load, p.table_dim, page)
-            f.store("ptr", f.gep(base, f.mul(page, step)), f.gep(addresses, n, "ptr"), 8)
-
-        self.fr.loop(0, count, one)
+        strides = self.list_pages(load, inner, buf, count, lambda n: f.add(first, n), True)
+        addresses = ahead = self.fr.addresses[buf.name]
+        if s.b.ahead is not None:
+            ahead = self.fr.addresses[s.b.ahead.buf.name]
+            self.list_ahead(s.b.ahead, tokens, inner, count, first)
         row = strides[inner] if keys else self.fr.stride(load.param, p.lane_dim)
         b = [("ptr", addresses), ("i64", str(W * dtype.bytes)), ("i64", row)]
         piece = micro.dot_f32(self.isa, dtype, "n" if keys else "k")
-        f.call("void", self.use(piece), [*a, *b, *c, *tail])
+        f.call("void", self.use(piece), [*a, *b, *c, *tail, ("ptr", ahead)])
+
+    def pages(self, load: Load) -> Paged:
+        p = paged(self.graph, load)
+        if p is None:
+            raise KernelError("internal: pages without a table")
+        return p
+
+    def list_pages(self, load: Load, inner: str, buf: Buf, count: str,
+                   entry: Callable[[str], str], read: bool) -> dict[str, str]:  # fmt: skip
+        """Writes the addresses of `count` pages into `buf`: those that the table names at
+        entry(n). `read`: they will be, so their numbers are checked. Returns the strides of
+        `inner`."""
+        f, p = self.f, self.pages(load)
+        dtype = DTYPES[str(self.fr.kernel.param(load.param).dtype)]
+        offset, strides = self.base(load, (inner,))
+        base = f.gep(self.fr.pointer(load.param), offset, element_type(dtype))
+        table, _ = self.base(p.table, ())
+        numbers = f.gep(self.fr.pointer(p.table.param), table, "i32")
+        step = f.mul(self.fr.stride(load.param, p.table_dim), dtype.bytes)
+
+        def one(n: str) -> None:
+            page = f.wide(f.load("i32", f.gep(numbers, entry(n), "i32"), 4))
+            if read:
+                self.guards.index(load, p.table_dim, page)
+            at = f.gep(self.fr.addresses[buf.name], n, "ptr")
+            f.store("ptr", f.gep(base, f.mul(page, step)), at, 8)
+
+        self.fr.loop(0, count, one)
+        return strides
+
+    def list_ahead(self, a: Ahead, tokens: str, inner: str, count: str, first: str) -> None:
+        """As many pages of what the loop reads next as it reads now; past its end the last one."""
+        f, page = self.f, self.pages(a.load).page
+        if not a.wraps:
+            self.list_pages(a.load, inner, a.buf, count, lambda n: f.add(first, n), False)
+            return
+        start, end = self.fr.follows[tokens]
+        first = f.op(f"sdiv i64 {start}, {page}")
+        last = f.op(f"sdiv i64 {f.add(end, -1)}, {page}")
+        at = lambda n: f.min(f.add(first, n), last)  # noqa: E731
+        self.list_pages(a.load, inner, a.buf, count, at, False)
 
     # -- packing and packed tensors
     # -----------------------------------------------------------------

@@ -177,6 +177,7 @@ class PhaseEmitter:
             else:
                 self.fr.starts[v.name] = iv
                 self.fr.extents[v.name] = f.min(f.sub(hi, iv), v.step)
+                self.fr.follows[v.name] = f.add(iv, v.step), hi
             outer, self.trip = self.trip, f.op(f"icmp eq i64 {iv}, {lo}")
             self.body(s.body)
             self.trip = outer

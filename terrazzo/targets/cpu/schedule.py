@@ -10,6 +10,7 @@ goals: tile sizes, vector code.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from terrazzo.ir.graph import walk
 from terrazzo.ir.ops import Carry, Expect, Kernel, Load, Loop, Op, Stmt, Store
@@ -20,6 +21,7 @@ from terrazzo.targets.cpu.builder import W
 from terrazzo.targets.cpu.effects import stores
 from terrazzo.targets.cpu.fuse import NestBuilder
 from terrazzo.targets.cpu.nest import (
+    Ahead,
     Buf,
     Copy,
     Dot,
@@ -291,12 +293,29 @@ class Scheduler(NestBuilder):
         scalars = tuple(c for c in s.carries if not c.var.axes)
         self.flush()
         self.need([c.next for c in scalars])
-        inner = (*self.out, *copies)
+        inner = (*self.ahead(self.out, v.name), *copies)
         self.out = [*outer, ForLoop(s, inner, scalars, tuple(fill))]
         self.mat = saved
         del self.loaded[outside:]
         for c, b in bufs.values():
             self.place(c.result, b)
+
+    def ahead(self, body: list[NestStmt], axis: str) -> list[NestStmt]:
+        """Each product with pages along the loop's blocks brings the pages near that the loop's
+        next such product reads: no chip's prefetcher follows a table."""
+        reads = [
+            n
+            for n, s in enumerate(body)
+            if isinstance(s, Dot) and s.b.page and s.b.buf is not None and s.b.buf.axes == (axis,)
+        ]
+        out = list(body)
+        for n, at in enumerate(reads):
+            last = n + 1 == len(reads)
+            s, after = body[at], body[reads[0 if last else n + 1]]
+            if isinstance(s, Dot) and isinstance(after, Dot) and after.b.load is not None:
+                near = Ahead(after.b.load, self.buf((axis,), "row", "p"), last)
+                out[at] = replace(s, b=replace(s.b, ahead=near))
+        return out
 
     def before_stores(self, s: Loop) -> None:
         """Write down what was loaded before a loop that stores to it, and is used later."""
