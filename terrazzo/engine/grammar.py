@@ -13,6 +13,9 @@ from terrazzo.errors import GrammarError
 from terrazzo.models.tokenizer import Tokenizer
 
 KEPT = 32  # grammars that stay compiled
+# Between the parts of JSON: at most a line break with an indent. A grammar that allows any number
+# of spaces lets a model write spaces for ever.
+JSON_OPTIONS = {"whitespace_pattern": r"(\n[ ]{0,16}|[ ]?)"}
 
 
 class Matcher(Protocol):
@@ -103,7 +106,7 @@ class Grammars:
         try:
             if grammar.kind in ("json_schema", "json_object"):
                 schema = json.loads(grammar.text) if grammar.text else {"type": "object"}
-                text = lib.grammar_from_json_schema(schema)
+                text = lib.grammar_from_json_schema(schema, defaults=JSON_OPTIONS)
             elif grammar.kind == "regex":
                 text = lib.grammar_from_regex(grammar.text)
             else:
