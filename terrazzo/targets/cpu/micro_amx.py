@@ -224,8 +224,8 @@ def _copy_rows(f: Function, dtype: DType, a: str, to: str, rows: str, count: str
 def _tile(symbol: str, high: int, wide: int) -> Function:
     """(high x 16 rows) x (wide panels) of C; `blocks` blocks of 32 steps. stride, ldc: bytes
     between rows."""
-    f = Function(symbol, [("ptr", "a"), ("i64", "stride"), ("ptr", "b"), ("i64", "panel"), ("ptr", "c"),
-                          ("i64", "ldc"), ("i64", "blocks"), ("i1", "first")],
+    f = Function(symbol, [("ptr", "a"), ("i64", "stride"), ("ptr", "b"), ("i64", "panel"),
+                          ("ptr", "c"), ("i64", "ldc"), ("i64", "blocks"), ("i1", "first")],
                  linkage="internal")  # fmt: skip
     spots = [(i, j) for i in range(high) for j in range(wide)]
     at = {(i, j): f.gep(f.gep("%c", f.mul("%ldc", 16 * i)), 64 * j) for i, j in spots}
