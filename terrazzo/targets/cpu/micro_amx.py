@@ -21,9 +21,9 @@ from terrazzo.targets.cpu.micro_base import Micro, finish
 from terrazzo.targets.cpu.scratch import STEPS
 
 TILE = 1024  # bytes of a tile register: 16 rows of 64
-ROWS = 256  # rows of A that are copied together, into L2
-DEPTH = 512  # steps of these that are copied together: two panels of B so deep fit L1
-_BLOCKS = DEPTH // STEPS
+ROWS = 256  # rows of A that the panels of B go by together: they stay in L2
+DEPTH = 512  # steps that are done together: two panels of B so deep fit L1
+_PITCH = 2 * DEPTH + 64  # bytes between copied rows, which lie in different cache sets so
 # tile numbers: C's 2 x 2, A's two (rows), B's two (panels)
 _C, _A, _B = ((0, 1), (2, 3)), (4, 5), (6, 7)
 _REGISTERS = 8
@@ -47,8 +47,9 @@ def dot_bf16(isa: Isa, a_dtype: DType) -> Micro:
     tiles = {s: _tile(f"{symbol}_{s[0]}x{s[1]}", *s) for s in shapes}
     f = Function(symbol, [*_ARGS, ("i64", "M"), ("i64", "N"), ("i64", "K"), ("i1", "first")],
                  linkage="internal")  # fmt: skip
-    copy = f.op(f"alloca [{ROWS // 16 * _BLOCKS * TILE} x i8], align 64")
+    copy = f.op(f"alloca [{ROWS * _PITCH} x i8], align 64")
     shape = f.op("alloca [64 x i8], align 64")
+    direct = _direct(f) if a_dtype.name == "bf16" else "false"
     panels = f.cdiv("%N", 16)
     pairs = f.op(f"and i64 {panels}, -2")
 
@@ -60,8 +61,11 @@ def dot_bf16(isa: Isa, a_dtype: DType) -> Micro:
 
         def group(i: str, _: list[str]) -> None:
             rows = f.min(f.sub("%M", i), ROWS)
-            _copy_rows(f, a_dtype, f.gep("%a", f.add(f.mul(i, "%lda"), k0), _type(a_dtype)), copy,
-                       rows, count, blocks)  # fmt: skip
+            there = f.gep("%a", f.add(f.mul(i, "%lda"), k0), _type(a_dtype))
+            f.when(f.op(f"xor i1 {direct}, true"),
+                   lambda: _copy_rows(f, a_dtype, there, copy, rows, count, blocks))  # fmt: skip
+            a = f.op(f"select i1 {direct}, ptr {there}, ptr {copy}")
+            stride = f.op(f"select i1 {direct}, i64 {f.mul('%lda', 2)}, i64 {_PITCH}")
             whole = f.op(f"and i64 {rows}, -32")
 
             def sweep(start: str, end: str, high: int) -> None:
@@ -70,9 +74,9 @@ def dot_bf16(isa: Isa, a_dtype: DType) -> Micro:
                 def panel(p: str, wide: int) -> None:
                     def one(r: str, _: list[str]) -> None:
                         c = f.add(f.mul(f.add(i, r), "%ldc"), f.mul(p, 16))
-                        at = f.mul(f.op(f"lshr i64 {r}, 4"), _BLOCKS * TILE)
                         given = [
-                            ("ptr", f.gep(copy, at)),
+                            ("ptr", f.gep(a, f.mul(r, stride))),
+                            ("i64", stride),
                             ("ptr", f.gep(b, f.mul(p, "%panel"))),
                             ("i64", "%panel"),
                             ("ptr", f.gep("%c", c, "float")),
@@ -154,6 +158,14 @@ def zero_rest(f: Function, panel: str, k: str) -> None:
            )  # fmt: skip
 
 
+def _direct(f: Function) -> str:
+    """Whether A is read where it lies: whole blocks of steps, each of one cache line."""
+    start = f.op("ptrtoint ptr %a to i64")
+    row, end = f.mul("%lda", 2), f.mul("%K", 2)
+    bits = f.op(f"or i64 {f.op(f'or i64 {start}, {row}')}, {end}")
+    return f.op(f"icmp eq i64 {f.op(f'and i64 {bits}, 63')}, 0")
+
+
 def _type(dtype: DType) -> str:
     return "float" if dtype.name == "f32" else "i16"
 
@@ -174,19 +186,15 @@ def _configure(f: Function, shape: str, first: str, second: str) -> None:
 
 def _copy_rows(f: Function, dtype: DType, a: str, to: str, rows: str, count: str,
                blocks: str) -> None:  # fmt: skip
-    """Some rows of A to tiles of 16 rows and 32 steps, zeros after the last step."""
+    """Some rows of A to rows of bf16, with zeros after the last step up to whole blocks."""
     ty = _type(dtype)
     whole = f.op(f"sdiv i64 {count}, {STEPS}")
 
     def row(r: str, _: list[str]) -> None:
-        x = f.gep(a, f.mul(r, "%lda"), ty)
-        y = f.add(
-            f.mul(f.op(f"lshr i64 {r}, 4"), _BLOCKS * TILE), f.mul(f.op(f"and i64 {r}, 15"), 64)
-        )
-        y = f.gep(to, y)
+        x, y = f.gep(a, f.mul(r, "%lda"), ty), f.gep(to, f.mul(r, _PITCH))
 
         def block(j: str, _: list[str]) -> None:
-            p, q = f.gep(x, f.mul(j, STEPS), ty), f.gep(y, f.mul(j, TILE))
+            p, q = f.gep(x, f.mul(j, STEPS), ty), f.gep(y, f.mul(j, 2 * STEPS))
             if ty == "i16":
                 f.store("<32 x i16>", f.load("<32 x i16>", p, 2), q, 64)
                 return
@@ -199,7 +207,7 @@ def _copy_rows(f: Function, dtype: DType, a: str, to: str, rows: str, count: str
         f.loop("0", whole, 1, [], block)
 
         def rest() -> None:
-            q = f.gep(y, f.mul(whole, TILE))
+            q = f.gep(y, f.mul(whole, 2 * STEPS))
             f.store("<32 x i16>", "zeroinitializer", q, 64)
 
             def one(k: str, _: list[str]) -> None:
@@ -214,10 +222,10 @@ def _copy_rows(f: Function, dtype: DType, a: str, to: str, rows: str, count: str
 
 
 def _tile(symbol: str, high: int, wide: int) -> Function:
-    """(high x 16 rows) x (wide panels) of C; `blocks` blocks of 32 steps. a: copied tiles, the next
-    16 rows' _BLOCKS tiles after the first's; ldc in bytes."""
-    f = Function(symbol, [("ptr", "a"), ("ptr", "b"), ("i64", "panel"), ("ptr", "c"),
-                          ("i64", "ldc"), ("i64", "blocks"), ("i1", "first")],
+    """(high x 16 rows) x (wide panels) of C; `blocks` blocks of 32 steps. stride, ldc: bytes
+    between rows."""
+    f = Function(symbol, [("ptr", "a"), ("i64", "stride"), ("ptr", "b"), ("i64", "panel"),
+                          ("ptr", "c"), ("i64", "ldc"), ("i64", "blocks"), ("i1", "first")],
                  linkage="internal")  # fmt: skip
     spots = [(i, j) for i in range(high) for j in range(wide)]
     at = {(i, j): f.gep(f.gep("%c", f.mul("%ldc", 16 * i)), 64 * j) for i, j in spots}
@@ -233,16 +241,18 @@ def _tile(symbol: str, high: int, wide: int) -> Function:
     f.when("%first", each("tilezero"))
     f.when(f.op("xor i1 %first, true"), each("tileloadd64"))
 
-    def load(tile: int, p: str) -> None:
-        f.call("void", "llvm.x86.tileloadd64", [("i8", str(tile)), ("ptr", p), ("i64", "64")])
+    a = [f.gep("%a", f.mul("%stride", 16 * i)) for i in range(high)]
+    b = [f.gep("%b", f.mul("%panel", j)) for j in range(wide)]
+
+    def load(tile: int, p: str, by: str) -> None:
+        f.call("void", "llvm.x86.tileloadd64", [("i8", str(tile)), ("ptr", p), ("i64", by)])
 
     def block(k: str, _: list[str]) -> None:
-        skip = f.mul(k, TILE)
         for i in range(high):
-            load(_A[i], f.gep(f.gep("%a", skip), i * _BLOCKS * TILE))
+            load(_A[i], f.gep(a[i], f.mul(k, 2 * STEPS)), "%stride")
             for j in range(wide):
                 if i == 0:
-                    load(_B[j], f.gep(f.gep("%b", f.mul("%panel", j)), skip))
+                    load(_B[j], f.gep(b[j], f.mul(k, TILE)), "64")
                 f.call("void", "llvm.x86.tdpbf16ps",
                        [("i8", str(t)) for t in (_C[i][j], _A[i], _B[j])])  # fmt: skip
 

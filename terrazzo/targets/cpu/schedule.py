@@ -47,8 +47,8 @@ class Scheduler(NestBuilder):
 
     # -- dots -----------------------------------------------------------------------------------
     def tiled(self, a: Value, b: Value, k: str) -> bool:
-        """Whether a product goes to matrix tiles: bf16 with bf16, and blocks of k that end where
-        the instruction's steps do, so that results do not depend on their size."""
+        """Whether a product goes to matrix tiles: bf16 with bf16, in blocks of k that end where
+        the instruction's steps do: then results do not depend on how long they are."""
         axis = self.kernel.axis(k)
         even = not axis.block or (axis.cap is not None and axis.cap % STEPS == 0)
         return self.matrix and even and {plain(a.dtype), plain(b.dtype)} == {bf16}
