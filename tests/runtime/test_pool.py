@@ -175,7 +175,7 @@ def test_idle_workers_sleep() -> None:
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two CPUs")
 def test_a_worker_that_is_woken_keeps_off_its_callers_core() -> None:
-    """And has its CPUs back when it runs. One in ten may fail to: the caller may be moved itself."""
+    """And has its CPUs back when it runs. One in ten may fail: the caller may be moved itself."""
     own = pool.Pool(2, idle_spin_us=0)
     where = np.zeros(2, np.int64)
     steps = program("where", [table(where.ctypes.data)])
