@@ -46,6 +46,10 @@ class DeadlineExceeded(TerrazzoError):
     """A request was not finished within the time it was given."""
 
 
+class EngineDied(TerrazzoError):
+    """The engine's process ended; the server starts it again."""
+
+
 class ChatError(TerrazzoError):
     """A model has no chat template, or its template refuses the messages."""
 
