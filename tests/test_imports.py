@@ -36,7 +36,10 @@ ALLOWED: dict[str, set[str]] = {
     "models": {"kernels", "runtime", "ir", "targets.cpu"},
     # sampling is kernels over the logits in place, in memory of the target
     "engine": {"models", "runtime", "kernels", "targets.cpu"},
+    # the engine's values, and the text that goes around it
+    "serve": {"engine", "models"},
     "cli": {
+        "serve",
         "engine",
         "models",
         "runtime",

@@ -67,10 +67,12 @@ class Logprob:
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a request ended without its answer. `kind` names a class of terrazzo.errors."""
+    """Why a request ended without its answer. `kind` names a class of terrazzo.errors;
+    `retry_after_s` when to try again, 0 where that is not known."""
 
     kind: str
     text: str
+    retry_after_s: float = 0.0
 
 
 @dataclass(frozen=True)
