@@ -48,6 +48,8 @@ class DeadlineExceeded(TerrazzoError):
 
 class GrammarError(TerrazzoError):
     """A grammar or schema that an answer is to match is wrong, or takes too much work."""
+
+
 class EngineDied(TerrazzoError):
     """The engine's process ended; the server starts it again."""
 

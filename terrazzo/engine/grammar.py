@@ -78,6 +78,22 @@ class GuidanceMatcher:
             )
 
 
+def grammar_text(grammar: Grammar) -> str:
+    """The grammar as llguidance's matcher takes it. Raises GrammarError if it cannot be read."""
+    from llguidance import LLMatcher
+
+    try:
+        if grammar.kind in ("json_schema", "json_object"):
+            schema = json.loads(grammar.text) if grammar.text else {"type": "object"}
+            options: Any = JSON_OPTIONS
+            return LLMatcher.grammar_from_json_schema(schema, defaults=options)
+        if grammar.kind == "regex":
+            return LLMatcher.grammar_from_regex(grammar.text)
+        return LLMatcher.grammar_from_lark(grammar.text)
+    except (ValueError, RecursionError) as error:
+        raise GrammarError(f"the {grammar.kind} cannot be read: {error}") from None
+
+
 class Grammars:
     """Makes matchers over a model's vocabulary; the last few grammars stay compiled."""
 
@@ -102,16 +118,9 @@ class Grammars:
         return known.copy()
 
     def _compile(self, grammar: Grammar) -> GuidanceMatcher:
-        lib = self._library.LLMatcher
+        text = grammar_text(grammar)
         try:
-            if grammar.kind in ("json_schema", "json_object"):
-                schema = json.loads(grammar.text) if grammar.text else {"type": "object"}
-                text = lib.grammar_from_json_schema(schema, defaults=JSON_OPTIONS)
-            elif grammar.kind == "regex":
-                text = lib.grammar_from_regex(grammar.text)
-            else:
-                text = lib.grammar_from_lark(grammar.text)
-            inner = lib(self._tokenizer, text, log_level=0)
+            inner = self._library.LLMatcher(self._tokenizer, text, log_level=0)
         except (ValueError, RecursionError) as error:
             raise GrammarError(f"the {grammar.kind} cannot be read: {error}") from None
         if inner.is_error():

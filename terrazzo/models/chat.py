@@ -76,7 +76,13 @@ class ChatTemplate:
         with self._one_line("is not valid"):
             return environment.from_string(self._source)
 
-    def render(self, messages: Sequence[Message], add_generation_prompt: bool = True) -> str:
+    @property
+    def takes_tools(self) -> bool:
+        """Whether the template does anything with tools."""
+        return "tools" in self._source
+
+    def render(self, messages: Sequence[Message], add_generation_prompt: bool = True,
+               tools: Sequence[Any] | None = None) -> str:  # fmt: skip
         """The conversation as text; with `add_generation_prompt` it ends where the model's turn
         begins. Raises ChatError, with the template's words, if it is not valid or refuses the
         messages."""
@@ -84,17 +90,18 @@ class ChatTemplate:
         template = self._template
         with self._one_line("failed"):
             return template.render(
-                messages=messages, add_generation_prompt=add_generation_prompt, tools=None,
+                messages=messages, add_generation_prompt=add_generation_prompt, tools=tools,
                 documents=None, **self._tokens,
             )  # fmt: skip
 
-    def encode(self, messages: Sequence[Message], add_generation_prompt: bool = True) -> list[int]:
+    def encode(self, messages: Sequence[Message], add_generation_prompt: bool = True,
+               tools: Sequence[Any] | None = None) -> list[int]:  # fmt: skip
         """The token ids of the conversation. The template's control tokens become ids; their names
         inside of messages stay text, so that no message can end its own turn. BOS is put in front
         if the model wants it and the template did not write it."""
         _check(messages)
         guarded = [{key: self._guard(value) for key, value in m.items()} for m in messages]
-        text = self.render(guarded, add_generation_prompt)
+        text = self.render(guarded, add_generation_prompt, self._guard(tools))
         bos = self._tokenizer.add_bos and not text.startswith(self._tokens.get("bos_token") or "\0")
         return self._tokenizer.encode(text, special=True, bos=bos, guard=_GUARD)
 

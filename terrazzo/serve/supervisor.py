@@ -145,7 +145,9 @@ class Supervisor:
         if code is None:
             self._process.kill()
             code = self._process.wait()
-        return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
+        return (
+            f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
+        )
 
     def _wait(self, seconds: float) -> int | None:
         assert self._process is not None

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from serve_tools import FACTORY, alive
 
 from terrazzo.engine.request import Event, Request
 from terrazzo.errors import EngineDied, ModelFileError, TerrazzoError
 from terrazzo.serve.supervisor import Answer, Supervisor
-from serve_tools import FACTORY, alive
 
 DIE, FULL, FAULT, SLOW = 11, 12, 13, 14
 
@@ -161,7 +161,9 @@ def test_the_engine_ends_with_its_server_however_that_ends(how: signal.Signals) 
         " while not s.ready: await asyncio.sleep(0.01)\n"
         " print('PID', s.pid, flush=True)\n await t\nasyncio.run(main())"
     )
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as server:
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True
+    ) as server:
         assert server.stdout is not None
         pid = int(next(line for line in server.stdout if line.startswith("PID")).split()[1])
         assert alive(pid)

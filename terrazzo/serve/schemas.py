@@ -1,0 +1,66 @@
+"""Whether a grammar can be enforced, found out in a process of its own with bounds on time and
+memory: a schema can be as much work as its author likes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections import OrderedDict
+
+from terrazzo.engine.request import Grammar
+from terrazzo.errors import GrammarError
+
+SECONDS = 2.0
+KEPT = 256
+
+
+class SchemaChecker:
+    """One check at a time; the process starts with the first and again after one that was cut
+    short."""
+
+    def __init__(self) -> None:
+        self._process: asyncio.subprocess.Process | None = None
+        self._turn = asyncio.Lock()
+        self._known: OrderedDict[Grammar, str] = OrderedDict()
+
+    async def check(self, grammar: Grammar) -> None:
+        """Raises GrammarError with the reason if it cannot be enforced as it is."""
+        async with self._turn:
+            reason = self._known.get(grammar)
+            if reason is None:
+                reason = self._known[grammar] = await self._ask(grammar)
+                if len(self._known) > KEPT:
+                    self._known.popitem(last=False)
+        if reason:
+            raise GrammarError(f"the {grammar.kind} cannot be enforced: {reason}")
+
+    async def _ask(self, grammar: Grammar) -> str:
+        if self._process is None or self._process.returncode is not None:
+            self._process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "terrazzo.serve.schema_worker",
+                stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, limit=1 << 20,
+            )  # fmt: skip
+            assert self._process.stdout is not None
+            await self._process.stdout.readline()  # it is ready: its imports are not the schema's
+        stdin, stdout = self._process.stdin, self._process.stdout
+        assert stdin is not None and stdout is not None
+        try:
+            stdin.write(json.dumps([grammar.kind, grammar.text]).encode() + b"\n")
+            await stdin.drain()
+            line = await asyncio.wait_for(stdout.readline(), SECONDS)
+        except TimeoutError:
+            await self.close()
+            return f"it took more than {SECONDS:g} s to compile"
+        except (BrokenPipeError, ConnectionResetError):
+            line = b""
+        if not line:
+            await self.close()
+            return "compiling it took too much memory, or failed"
+        return json.loads(line)
+
+    async def close(self) -> None:
+        process, self._process = self._process, None
+        if process is not None and process.returncode is None:
+            process.kill()
+            await process.wait()
