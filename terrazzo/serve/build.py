@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from terrazzo.serve.worker import Phase
@@ -17,6 +18,7 @@ def engine(options: dict[str, Any], phase: Phase) -> tuple[Any, dict[str, Any]]:
     phase("model, cache and kernels")
     times, cache = made.model.times, made.model.step.cache
     return made, {
+        "pid": os.getpid(),
         "context": made.context,
         "parallel": made.options.parallel,
         "waiting": made.options.waiting,
