@@ -88,7 +88,10 @@ def main() -> None:
         def phase(name: str) -> None:
             nonlocal last
             now = time.perf_counter()
-            link.send(("phase", name, now - last))
+            try:
+                link.send(("phase", name, now - last))
+            except OSError:
+                os._exit(0)  # the server is gone
             last = now
 
         try:
