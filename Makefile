@@ -4,17 +4,16 @@
 # make oracle  the tests against transformers, in an environment of their own
 # make ascend  the tests against the compiler of Ascend NPUs, which is installed first (161 MB)
 # make test-isa  the CPU's tests once for each older instruction set that this machine can run
-# make bench   measure this machine with the demo model
-# make bench-guard  whether ratios of speed have fallen below the stored ones (GUARD=--short: 10 s)
-# make bench-peer  the same beside llama.cpp, which is built first (some 10 minutes)
-# make bench-kernels  the library's kernels beside torch's (some 10 minutes)
+# make bench   measure all beside llama.cpp and torch, write benchmarks/RESULTS.md (25 minutes)
+# make bench BENCH='decode prefill'  some parts of it (BENCH=--help lists them)
+# make bench-peers  build llama.cpp, install torch: what bench compares with (some 10 minutes)
+# make bench-guard  whether ratios of speed have fallen below the stored ones (GUARD=--short: 30 s)
 # make clean   remove environments and caches of this checkout (models and ~/.cache stay)
 
 PYTHON ?= python3
 PROMPT ?= Once upon a time, in a small village by the sea,
 TOKENS ?= 96
 SAMPLING ?= --temperature 0.6 --top-p 0.9 --repeat-penalty 1.1 --seed 1
-THREADS ?= 2
 
 VENV := .venv
 ORACLE := .venv-oracle
@@ -28,7 +27,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test lint test-isa oracle ascend bench bench-guard bench-peer bench-kernels clean
+.PHONY: help run test lint test-isa oracle ascend bench bench-peers bench-guard clean
 
 help:
 	@sed -n 's/^# make/make/p' Makefile
@@ -108,22 +107,17 @@ ascend: $(ASCEND)/.ascend
 	@$(ASCEND)/bin/python -c 'from terrazzo.targets.ascend.tools import find; find()'
 	$(ASCEND)/bin/python -m pytest tests/ascend $(PYTEST_OPTIONS)
 
+# Without its peers it leaves out what needs them, and says so.
 bench: $(VENV)/.run
 	@$(BIN)/terrazzo pull smollm2
-	@$(BIN)/terrazzo bench smollm2 --prompt 512 --decode 128 --threads $(THREADS)
+	@$(BIN)/python benchmarks/run.py $(BENCH)
+
+bench-peers: $(VENV)/.run $(ORACLE)/.oracle
+	@$(BIN)/python benchmarks/peers.py
 
 bench-guard: $(VENV)/.run
 	@$(BIN)/terrazzo pull smollm2
 	@$(BIN)/python benchmarks/guard.py $(GUARD)
-
-bench-peer: $(VENV)/.run
-	@$(BIN)/terrazzo pull smollm2
-	@$(BIN)/python benchmarks/peers.py
-	@$(BIN)/python benchmarks/llama_cpp.py
-	@$(BIN)/python benchmarks/batch.py
-
-bench-kernels: $(ORACLE)/.oracle
-	$(ORACLE)/bin/python benchmarks/kernels.py
 
 clean:
 	rm -rf $(VENV) $(ORACLE) $(ASCEND) .venv-bench build dist .pytest_cache .ruff_cache .hypothesis

@@ -1,6 +1,6 @@
 """Decoding while another process keeps one core busy: 2 threads must not lose to 1.
 
-    python benchmarks/contention.py [MODEL] [--rounds 7] [--json]
+    python benchmarks/contention.py [--model smollm2] [--rounds 7] [--json]
 
 The other process is a loop pinned to one of the CPUs that this one may use; ours choose where they
 run. In turns, each for 24 tokens: 1 thread and 2 threads, first without the load, then with it.
@@ -12,13 +12,15 @@ after it (the machine's own pace changes over minutes).
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
+
+from rows import Row, emit, say
 
 TOKENS, SHORT = 24, 8
 CONTEXT = 256
@@ -70,55 +72,40 @@ def rounds(one: Decoder, two: Decoder, count: int) -> tuple[list[float], list[fl
     return [a for a, _ in pairs], [b for _, b in pairs]
 
 
-def measure(model: Path | str, count: int) -> dict[str, object]:
+def measure(model: Path | str, count: int) -> Iterator[Row]:
     cpus = sorted(os.sched_getaffinity(0))
     if len(cpus) < 2:
         raise SystemExit("this needs 2 CPUs")
     one, two = Decoder(model, 1), Decoder(model, 2)
-    free = rounds(one, two, count)
+    say("2 threads against 1, without a load")
+    ones, twos = rounds(one, two, count)
+    pace = "decode with 2 threads against 1"
+    yield Row(pace, 2, "×", [b / a for a, b in zip(ones, twos, strict=True)])
     recoveries: list[float] = []
-    loaded: tuple[list[float], list[float]] = ([], [])
+    ratios: list[float] = []
     for turn in range(2):
+        say(f"2 threads against 1, the load on CPU {cpus[-1 - turn]}")
         other = busy(cpus[-1 - turn])
         try:
-            got = rounds(one, two, count)
-            for whole, part in zip(loaded, got, strict=True):
-                whole += part
+            ones, twos = rounds(one, two, count)
+            ratios += [b / a for a, b in zip(ones, twos, strict=True)]
             two.rate(TOKENS)
         finally:
             other.kill()
             other.wait()
         recoveries.append(recovery(two))
-    ratios = [b / a for a, b in zip(*loaded, strict=True)]
-    return {
-        "free": free,
-        "loaded": loaded,
-        "ratio_free": statistics.median(b / a for a, b in zip(*free, strict=True)),
-        "ratio_loaded": statistics.median(ratios),
-        "recovery_s": max(recoveries),
-    }
-
-
-def spread(values: list[float]) -> str:
-    return f"{statistics.median(values):.1f} [{min(values):.1f}, {max(values):.1f}]"
+    yield Row(f"{pace}, another process on one core", 2, "×", ratios, bar=RATIO)
+    yield Row("recovery after that process, the slower of two", 2, "s", [max(recoveries)],
+              bar=RECOVERY_S, at_most=True)  # fmt: skip
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("model", nargs="?", default="smollm2")
+    parser.add_argument("--model", default="smollm2")
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--json", action="store_true", help="a row a line")
     args = parser.parse_args()
-    found = measure(args.model, args.rounds)
-    if args.json:
-        print(json.dumps(found))
-        return
-    for name in ("free", "loaded"):
-        one, two = found[name]  # type: ignore[misc]
-        print(f"{name:<7} 1 thread {spread(one)}, 2 threads {spread(two)} tokens/s")
-    print(f"2 threads / 1 thread: {found['ratio_free']:.2f} without the load")
-    print(f"  {found['ratio_loaded']:.2f} with it, at least {RATIO} is asked for")
-    print(f"recovery: {found['recovery_s']:.2f} s, at most {RECOVERY_S} is asked for")
+    emit(measure(args.model, args.rounds), args.json)
 
 
 if __name__ == "__main__":

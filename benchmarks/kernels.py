@@ -4,34 +4,32 @@
 
 Needs torch beside terrazzo (`make oracle` makes such an environment: .venv-oracle/bin/python). A
 round times ours and the peer one after the other, who goes first alternates, calls that are short
-are repeated within it. Shown are medians over the rounds and the median of the rounds' ratios
-(times faster than the peer), beside the bar. Bandwidth is measured for each row, in this run, at
-its working set: by reading alone, or for kernels that write much by a loop that reads and writes
-as much (plain stores or stores around the caches, the better one); the share counts each tensor
-once. `--only` takes parts of a row's name; all must be in it.
+are repeated within it. Bandwidth is measured for each row, in this run, at its working set: by
+reading alone, or for kernels that write much by a loop that reads and writes as much (plain stores
+or stores around the caches, the better one); the share counts each tensor once. `--only` takes
+parts of a row's name; one must be in it.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from functools import cache
-from typing import Any
 
 import kernel_rows
+import rows
 import torch  # pyright: ignore[reportMissingImports]
-from kernel_rows import Case, Row
-from rich.console import Console
-from rich.progress import Progress
-from rich.table import Table
+from kernel_rows import Case
+from rows import Row
 
 from terrazzo.runtime import launch, machine
 
 PAUSE_S = 0.03  # lets the other side's spinning threads fall asleep before these are timed
 SAMPLE_S = 0.01  # of a timed run at least, by repeating the call
+LEAST, ENOUGH_S = 3, 3.0  # rounds; seconds after which there are no more of them
+WRONG = 0.02  # of the largest result: bfloat16 sums may differ by half of this
 
 stream_bandwidth = cache(machine.stream_bandwidth)
 read_bandwidth = cache(machine.read_bandwidth)
@@ -60,66 +58,36 @@ def bandwidth(case: Case, threads: int) -> float:
     return stream_bandwidth(round(case.read / case.written), case.written, threads)
 
 
-def measure(row: Row, threads: int, rounds: int) -> dict[str, Any]:
+def measure(row: kernel_rows.Row, threads: int, rounds: int) -> Row:
     torch.set_num_threads(threads)
     case = kernel_rows.build(row)
     ready = launch.Ready(case.ours, threads)
     peer = case.theirs
+    name = f"torch {torch.__version__.partition('+')[0]}"
     if isinstance(peer, launch.Launch):
-        peer = launch.Ready(peer, threads).run
+        peer, name = launch.Ready(peer, threads).run, "own f32"
     sides = ready.run, peer
     times = [repetitions(run) for run in sides]
     seconds: tuple[list[float], list[float]] = [], []
+    start = time.perf_counter()
     for n in range(rounds):
+        if n >= LEAST and time.perf_counter() - start > ENOUGH_S:
+            break
         for side in (0, 1) if n % 2 else (1, 0):
             seconds[side].append(timed(sides[side], times[side]))
-    ours, theirs = (statistics.median(s) for s in seconds)
-    moved = case.read + case.written
-    out: dict[str, Any] = {
-        "work": row.name,
-        "threads": threads,
-        "ours_us": ours * 1e6,
-        "peer_us": theirs * 1e6,
-        "ratio": statistics.median(b / a for a, b in zip(*seconds, strict=True)),
-        "bar": row.bar,
-        "share_bar": row.share,
-        "moved_bytes": moved,
-        "scratch_bytes": case.ours.scratch * threads,
-        "difference": case.error() if case.error else None,
-    }
-    if case.operations:
-        out["gflop_s"] = case.operations / ours / 1e9
-    if row.share:
-        out["gb_s"] = moved / ours / 1e9
-        out["machine_gb_s"] = bandwidth(case, threads)
-        out["share"] = out["gb_s"] / out["machine_gb_s"]
-    return out
-
-
-def verdict(value: float, bar: float, form: str) -> str:
-    if not bar:
-        return format(value, form)
-    colour = "green" if value >= bar else "red"
-    return f"[{colour}]{value:{form}}[/]/{bar:{form}}"
-
-
-def report(results: Sequence[dict[str, Any]]) -> None:
-    table = Table(title=f"medians; torch {torch.__version__}")
-    table.add_column("work", no_wrap=True)
-    heads = ("threads", "ours µs", "peer µs", "ratio / bar", "GFLOP/s", "GB/s", "share / bar",
-             "moved MiB", "scratch KiB", "difference")  # fmt: skip
-    for head in heads:
-        table.add_column(head, justify="right")
-    for r in results:
-        gflop, gb = (f"{r[x]:.1f}" if x in r else "" for x in ("gflop_s", "gb_s"))
-        table.add_row(
-            r["work"], str(r["threads"]), f"{r['ours_us']:,.1f}", f"{r['peer_us']:,.1f}",
-            verdict(r["ratio"], r["bar"], ".2f"), gflop, gb,
-            verdict(r["share"], r["share_bar"], ".0%") if "share" in r else "",
-            f"{r['moved_bytes'] / 2**20:.1f}", f"{r['scratch_bytes'] / 2**10:,.0f}",
-            "" if r["difference"] is None else f"{r['difference']:.0e}",
-        )  # fmt: skip
-    Console(width=None if Console().is_terminal else 160).print(table)
+    off = case.error() if case.error else 0.0
+    if not off < WRONG:
+        raise SystemExit(f"{row.name}: the results differ by {off:.1e} of the largest")
+    ours, theirs = ([1e6 * s for s in side] for side in seconds)
+    rate = (case.read + case.written) / statistics.median(ours) / 1e3  # GB/s
+    notes = []
+    if row.work == "flash_attention":
+        notes.append(f"{case.ours.scratch * threads >> 10:,} KiB of scratch")
+    if row.work == "matmul":
+        notes.append(f"{case.operations / statistics.median(ours) / 1e3:,.0f} GFLOP/s")
+    share = rate / bandwidth(case, threads) if row.share else 0.0
+    return Row(row.name, threads, "µs", ours, name, theirs, row.bar, False, share, row.share,
+               ", ".join(notes))  # fmt: skip
 
 
 def main() -> None:
@@ -127,23 +95,19 @@ def main() -> None:
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--only", nargs="+", default=[], metavar="PATTERN")
     parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--json", action="store_true", help="a row a line")
     args = parser.parse_args()
-    chosen = [r for r in kernel_rows.rows() if all(p in r.name for p in args.only)]
+    chosen = [r for r in kernel_rows.rows() if any(p in r.name for p in args.only or [""])]
     if not chosen:
-        parser.error("no row has all of these in its name: " + " ".join(args.only))
-    results: list[dict[str, Any]] = []
-    with Progress(console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("", total=len(chosen) * len(args.threads))
+        parser.error("no row has one of these in its name: " + " ".join(args.only))
+
+    def each() -> Iterator[Row]:
         for row in chosen:
             for threads in args.threads:
-                progress.update(task, description=f"{row.name}, {threads} threads")
-                results.append(measure(row, threads, args.rounds))
-                progress.advance(task)
-    if args.json:
-        print(json.dumps(results))
-    else:
-        report(results)
+                rows.say(f"{row.name}, {threads} threads")
+                yield measure(row, threads, args.rounds)
+
+    rows.emit(each(), args.json)
 
 
 if __name__ == "__main__":

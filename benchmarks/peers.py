@@ -6,20 +6,19 @@ sdist.
 makes, once, in FOLDER (a virtual environment; about 0.6 GB, 6 to 15 minutes on two cores):
 
 * `FOLDER/peers/build/bin/llama-bench` (and llama-batched-bench, llama-perplexity, llama-quantize),
-  a Release build for this very machine (`-march=native` but for AMX, OpenMP, weight repacking on:
-  the project's own defaults);
+  a Release build for this very machine (`-march=native`, OpenMP, weight repacking on: the project's
+  own defaults) that works on CPUs with AMX, see HEADER;
 * the Python package `llama_cpp`, importable by `FOLDER/bin/python`, on the same libraries. Both use
   one build, so that command and Python API are compared with the same code.
 
-Every step is skipped when its result is there. A C++ compiler is needed; CMake and Ninja come from
-PyPI.
+Every step is skipped when its result is there; a folder built with other options is built anew. A
+C++ compiler is needed; CMake and Ninja come from PyPI.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-import platform
 import subprocess
 import sys
 import tarfile
@@ -34,14 +33,20 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 DEFAULT_FOLDER = REPOSITORY / ".venv-bench"
 # What llama_cpp needs at run time, and what builds it.
 PACKAGES = ("cmake", "ninja", "numpy", "typing-extensions", "diskcache", "jinja2")
-# ggml 0.25.3 dies in its AMX products on CPUs that have AMX (its ldtilecfg faults, seen on a Xeon
-# with any prompt); without them it takes its AVX-512 ones.
-NO_AMX = ("tile", "int8", "bf16") if platform.machine() == "x86_64" else ()
-FLAGS = " ".join(f"-mno-amx-{part}" for part in NO_AMX)
+# Included by every C++ file. ggml 0.25.3 sets its AMX tiles up with _tile_loadconfig, which GCC 12
+# takes to read 8 bytes instead of 64: it removes the stores of the others, and the instruction
+# faults. A build without AMX has neither tiles for prompts nor, as the repacking of Q4_1 and Q8_0
+# depends on AMX too, fast products with one row: it decodes half as fast.
+HEADER = """#pragma once
+#ifdef __AMX_TILE__
+#include <immintrin.h>
+#undef _tile_loadconfig
+#define _tile_loadconfig(p) __asm__ volatile("ldtilecfg %0" ::"m"(*(const char(*)[64])(p)))
+#endif
+"""
 CMAKE_OPTIONS = (
     "-DCMAKE_BUILD_TYPE=Release",
-    f"-DCMAKE_C_FLAGS={FLAGS}",
-    f"-DCMAKE_CXX_FLAGS={FLAGS}",
+    "-DCMAKE_C_FLAGS=",  # a build folder remembers what was once given
     "-DGGML_NATIVE=ON",
     "-DBUILD_SHARED_LIBS=ON",
     "-DLLAMA_CURL=OFF",
@@ -71,7 +76,16 @@ def find(folder: Path = DEFAULT_FOLDER) -> Peers | None:
     peers = Peers(folder / "bin" / "python", folder / "peers" / "build" / "bin")
     package = _source(folder) / "llama_cpp" / "lib" / "libllama.so"
     built = all((peers.tools / tool).is_file() for tool in TOOLS)
-    return peers if peers.python.exists() and package.exists() and built else None
+    same = _configured(folder) == _configuration(folder)
+    return peers if peers.python.exists() and package.exists() and built and same else None
+
+
+def require(folder: Path = DEFAULT_FOLDER) -> Peers:
+    """The same, or SystemExit saying how to get it."""
+    peers = find(folder)
+    if peers is None:
+        raise SystemExit("llama.cpp is not built, or not as it is now: python benchmarks/peers.py")
+    return peers
 
 
 def build(folder: Path = DEFAULT_FOLDER, jobs: int = 2) -> Peers:
@@ -89,11 +103,16 @@ def build(folder: Path = DEFAULT_FOLDER, jobs: int = 2) -> Peers:
     if not (source / "pyproject.toml").is_file():
         _unpack(_download(python, folder / "peers"), folder / "peers")
     target = folder / "peers" / "build"
-    if not (target / "build.ninja").is_file():
+    wanted = _configuration(folder)
+    if _configured(folder) != wanted:
+        header = _header(folder)
+        if not header.is_file() or header.read_text() != HEADER:  # newer files compile anew
+            header.write_text(HEADER)
         ninja = f"-DCMAKE_MAKE_PROGRAM={binaries / 'ninja'}"
         trees = ["-S", source / "vendor" / "llama.cpp", "-B", target]
-        _run("configure", [binaries / "cmake", "-G", "Ninja", ninja, *trees, *CMAKE_OPTIONS])
+        _run("configure", [binaries / "cmake", "-G", "Ninja", ninja, *trees, *wanted.split("\n")])
     _run("compile", [binaries / "ninja", "-C", target, f"-j{jobs}", "libllama.so", *TOOLS])
+    _options(folder).write_text(wanted)
     _expose(python, source, target / "bin")
     peers = find(folder)
     if peers is None:
@@ -103,6 +122,25 @@ def build(folder: Path = DEFAULT_FOLDER, jobs: int = 2) -> Peers:
 
 def _source(folder: Path) -> Path:
     return folder / "peers" / f"llama_cpp_python-{VERSION}"
+
+
+def _header(folder: Path) -> Path:
+    return folder.resolve() / "peers" / "tile_config.h"
+
+
+def _options(folder: Path) -> Path:
+    return folder / "peers" / "build" / "options.txt"
+
+
+def _configuration(folder: Path) -> str:
+    """CMake's options, a line each."""
+    return "\n".join((*CMAKE_OPTIONS, f"-DCMAKE_CXX_FLAGS=-include {_header(folder)}"))
+
+
+def _configured(folder: Path) -> str | None:
+    """Those of the build in `folder`; None where there is none."""
+    file = _options(folder)
+    return file.read_text() if file.is_file() else None
 
 
 def _download(python: Path, into: Path) -> Path:

@@ -34,6 +34,22 @@ class OptionError(TerrazzoError):
     """An option or argument has a value we cannot take."""
 
 
+class QueueFull(TerrazzoError):
+    """More requests wait than the engine keeps. `retry_after_s`: when one is likely to be taken."""
+
+    def __init__(self, what: str, remedy: str = "", *, retry_after_s: float = 1.0) -> None:
+        super().__init__(what, remedy)
+        self.retry_after_s = retry_after_s
+
+
+class DeadlineExceeded(TerrazzoError):
+    """A request was not finished within the time it was given."""
+
+
+class GrammarError(TerrazzoError):
+    """A grammar or schema that an answer is to match is wrong, or takes too much work."""
+
+
 class ChatError(TerrazzoError):
     """A model has no chat template, or its template refuses the messages."""
 

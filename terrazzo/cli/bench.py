@@ -103,11 +103,11 @@ def measure(
     profiles: dict[str, list[Profile]] = {"prefill": [], "decode": []}
     for n in range(runs + 1):  # the first warms up and does not count
         say(f"prefill {n} of {runs}", 0, 0)
-        rates["prefill"].append(_prefill(m, prompt, n))
+        rates["prefill"].append(prefill_rate(m, prompt, n))
     profiles["prefill"] = m.step.recording.profiles(3)
     for n in range(runs + 1):  # the first fills the context too
         say(f"decode {n} of {runs}", 0, 0)
-        rates["decode"].append(_decode(m, decode, depth, n))
+        rates["decode"].append(decode_rate(m, decode, depth, n))
     profiles["decode"] = m.step.recording.profiles(PROFILES)
     peak = engine.peak_rss_bytes()
     barriers = profiles["decode"][0].barriers
@@ -156,13 +156,13 @@ def measure(
     }
 
 
-def _prefill(m: Model, tokens: int, run: int) -> float:
+def prefill_rate(m: Model, tokens: int, run: int) -> float:
     """Tokens/s of a prompt whose beginning no earlier run has shared."""
     m.generate_ids(ids(m, tokens, 2 * run), 1, ignore_eos=True)
     return tokens / m.stats.first_token_s
 
 
-def _decode(m: Model, tokens: int, depth: int, run: int) -> float:
+def decode_rate(m: Model, tokens: int, depth: int, run: int) -> float:
     """Tokens/s behind a context that all runs share, each from a token of its own on."""
     context = ids(m, depth, 1) if depth else []
     m.generate_ids([*context, run % m.config.vocab_size], tokens + 1, ignore_eos=True)

@@ -22,8 +22,7 @@ def list_(json: options.Json = False) -> None:
             {
                 "folder": str(cachefile.root()),
                 "entries": [
-                    {"kind": e.kind, "name": e.name, "bytes": e.size, "written": e.written}
-                    for e in found
+                    {"kind": e.kind, "name": e.name, "bytes": e.size, "used": e.used} for e in found
                 ],
             }
         )
@@ -31,10 +30,10 @@ def list_(json: options.Json = False) -> None:
     rows = []
     for kind in sorted({e.kind for e in found}):
         of = [e for e in found if e.kind == kind]
-        last = time.strftime("%Y-%m-%d %H:%M", time.localtime(max(e.written for e in of)))
+        last = time.strftime("%Y-%m-%d %H:%M", time.localtime(max(e.used for e in of)))
         rows.append((kind, len(of), terminal.nbytes(sum(e.size for e in of)), last))
     if rows:
-        terminal.table(("KIND", "FILES", "SIZE", "LAST WRITTEN"), rows, right=(1, 2))
+        terminal.table(("KIND", "FILES", "SIZE", "LAST USED"), rows, right=(1, 2))
     else:
         terminal.note("the cache is empty")
     terminal.note(f"folder: {cachefile.root()}")

@@ -3,6 +3,9 @@
 The least time of a kernel is the longest of three: its weights, keys and values at the bandwidth of
 the step's working set, its activations at the bandwidth of the caches, its operations at the peak
 of the instruction it uses; all three measured in the same run. Share = least time / time taken.
+
+A kernel that takes over 5 % of a step's time and stays under 60 % of its limit needs a written
+reason (`models/costs.py`).
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
 
 CACHED = 256 << 10  # bytes: a working set of activations
 PROFILES = {"decode": 41, "prefill": 5}
+MUCH, FAR = 0.05, 0.6  # of the time; of the limit
 
 
 @dataclass(frozen=True)
@@ -73,7 +77,12 @@ def measure(
         "f32_operations_per_s": limits.f32,
         "int8_operations_per_s": limits.int8,
         "steps": [
-            {"step": name, "tokens": tokens, "start": start, "kernels": _table(costs, took, limits)}
+            {
+                "step": name,
+                "tokens": tokens,
+                "start": start,
+                "kernels": _table(name, costs, took, limits),
+            }
             for name, (tokens, start, costs, took) in steps.items()
         ],
     }
@@ -84,7 +93,7 @@ def _rows(m: Model, tokens: int, start: int) -> tuple[int, int, list[Cost], list
     from terrazzo.models.costs import step_costs
 
     int8 = m.activations == "int8"
-    costs = step_costs(m.config, m.step.weights, m.step.cache.kind, int8, tokens, start)
+    costs = step_costs(m.config, m.step.weights, m.step.cache.elements, int8, tokens, start)
     count = PROFILES["decode" if tokens == 1 else "prefill"]
     return tokens, start, costs, _seconds(m.step.recording.profiles(count))[: len(costs)]
 
@@ -97,8 +106,11 @@ def _seconds(profiles: Sequence[Profile]) -> list[float]:
     ]
 
 
-def _table(costs: list[Cost], took: list[float], limits: Limits) -> list[dict[str, Any]]:
-    """A row a part of the model, the longest first."""
+def _table(step: str, costs: list[Cost], took: list[float], limits: Limits) -> list[dict[str, Any]]:
+    """A row a part of the model, the longest first. `far`: takes much of the time and stays far
+    from its limit; `reason`: why, None if nothing is written down."""
+    from terrazzo.models.costs import BELOW_LIMIT
+
     rows: dict[str, dict[str, Any]] = {}
     whole = sum(took)
     for cost, seconds in zip(costs, took, strict=True):
@@ -115,6 +127,8 @@ def _table(costs: list[Cost], took: list[float], limits: Limits) -> list[dict[st
     for row in rows.values():
         row["share_of_limit"] = row["least_us"] / row["us"] if row["us"] else 0.0
         row["share_of_time"] = row["us"] / (1e6 * whole) if whole else 0.0
+        row["far"] = row["share_of_time"] > MUCH and row["share_of_limit"] < FAR
+        row["reason"] = BELOW_LIMIT.get((step, row["part"])) if row["far"] else None
     return sorted(rows.values(), key=lambda row: -row["us"])
 
 
@@ -139,3 +153,9 @@ def report(r: dict[str, Any]) -> None:
             ],
             right=(2, 3, 4, 5, 6, 8),
         )  # fmt: skip
+    far = [(step["step"], k) for step in r["steps"] for k in step["kernels"] if k["far"]]
+    if far:
+        print(f"\nover {MUCH:.0%} of the time, under {FAR:.0%} of the limit:\n")
+    for step, k in far:
+        reason = k["reason"] or "NO REASON IS WRITTEN DOWN"
+        print(f"{step}, {k['part']}: {k['share_of_limit']:.0%}: {reason}")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -20,12 +20,13 @@ PATIENCE_S = 0.8  # work that is done by then shows no progress
 class Progress:
     """One line of progress on stderr that appears only if the work takes longer than PATIENCE_S.
 
-    `report(what, done, total)` in bytes; a total of 0 means that it is not known. On something that
-    is no terminal nothing is shown.
+    `report(what, done, total)` in bytes; a total of 0 means that it is not known. `report_count` is
+    for things that are not bytes. On something that is no terminal nothing is shown.
     """
 
     def __init__(self, what: str) -> None:
         self._state = (what, 0, 0)
+        self._spell: Callable[[int], str] = nbytes
         self._lock = threading.Lock()
         self._bar: Any = None
         self._task: Any = None
@@ -35,13 +36,18 @@ class Progress:
 
     def report(self, what: str, done: int, total: int) -> None:
         with self._lock:
-            self._state = (what, done, total)
+            self._state, self._spell = (what, done, total), nbytes
+            self._update()
+
+    def report_count(self, what: str, done: int, total: int) -> None:
+        with self._lock:
+            self._state, self._spell = (what, done, total), str
             self._update()
 
     def _update(self) -> None:
         if self._bar is not None:
             what, done, total = self._state
-            amount = f"{nbytes(done)} of {nbytes(total)}" if total else ""
+            amount = f"{self._spell(done)} of {self._spell(total)}" if total else ""
             self._bar.update(
                 self._task, description=what, completed=done, total=total or None, amount=amount
             )

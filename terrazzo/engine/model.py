@@ -13,13 +13,13 @@ from typing import Literal
 import numpy as np
 
 from terrazzo.engine.options import Sampling, StopText
-from terrazzo.engine.sampler import Sampler
+from terrazzo.engine.sampler import Edit, Sampler
 from terrazzo.errors import ContextOverflow, OptionError
 from terrazzo.models import loading, store
 from terrazzo.models.chat import ChatTemplate
 from terrazzo.models.config import LlamaConfig
 from terrazzo.models.gguf import GGUF
-from terrazzo.models.kv_cache import KINDS, PAGE, Kind, KVCache, page_bytes
+from terrazzo.models.kv_cache import KINDS, PAGE, Kind, KVCache, elements, page_bytes
 from terrazzo.models.llama import LOGIT_ROWS, Budget, Chunk, LlamaStep
 from terrazzo.models.tokenizer import Tokenizer
 from terrazzo.runtime import arena
@@ -201,12 +201,15 @@ class Model:
             if not stats.tokens:
                 stats.reused_tokens = same
             start = time.perf_counter()
-            choose = self.sampler.choose([sampling], [ids])
+            choose = None if sampling.counts else self.sampler.choose([sampling], [ids])
             for at in range(same, len(ids), self.step.budget.tokens):
                 part = ids[at : at + self.step.budget.tokens]
                 last = at + len(part) == len(ids)
                 self.step.run([Chunk(self._pages, part, at)], choose if last else None)
                 self._held = ids[: at + len(part)]
+            if choose is None:
+                made = ids[stats.prompt_tokens :]
+                self.sampler.draw([sampling], [ids], [Edit(made)])
             if not stats.tokens:
                 stats.prefill_s = time.perf_counter() - start
             return int(self.sampler.token[0])
@@ -249,13 +252,15 @@ def peak_rss_bytes() -> int:
 
 def load(model: str | os.PathLike[str], *, activations: str = "int8", threads: int | None = None,
          context: int | None = None, sequences: int = 1, kv: Kind | None = None,
+         pages: int | None = None, tokens: int | None = None, rows: int = LOGIT_ROWS,
          progress: Progress | None = None) -> Model:  # fmt: skip
     """Load a model by name (`smollm2`) or path to a GGUF file.
 
     activations: "int8" (quantised on the fly for products with low-bit weights; keys and values in
     f16) or "f32" (both in f32). kv: how keys and values are held if not so, as KVCache has it.
     threads: default what this process may use. context: tokens of KV cache, default the model's.
-    sequences: that `step` can take at a time, each with a KV cache of `context` tokens.
+    sequences: that `step` can take at a time, with `tokens` tokens and `rows` rows of logits in
+    all. pages: of the KV cache, 16 tokens each, by default `context` tokens for each sequence.
     progress(what, done, total) is called while loading, with a total of 0 where it is not known.
     Raises ModelFileError, OptionError, MemoryShortage.
     """
@@ -267,8 +272,8 @@ def load(model: str | os.PathLike[str], *, activations: str = "int8", threads: i
     kv = ("f32" if activations == "f32" else "f16") if kv is None else kv
     if kv not in KINDS:
         raise OptionError(f"kv is {kv!r}", f"choose one of {', '.join(KINDS)}")
-    if not 1 <= sequences <= LOGIT_ROWS:
-        raise OptionError(f"sequences is {sequences}", f"choose 1 to {LOGIT_ROWS}")
+    if not 1 <= sequences <= rows:
+        raise OptionError(f"sequences is {sequences}", f"choose 1 to {rows}")
     t0 = time.perf_counter()
     gguf = GGUF.open(store.resolve(model))
     config = LlamaConfig.from_gguf(gguf)
@@ -285,11 +290,12 @@ def load(model: str | os.PathLike[str], *, activations: str = "int8", threads: i
     gguf.release_all()
     arena.give_back()
     t1 = time.perf_counter()
-    pages = sequences * -(-context // PAGE)
-    cached = pages * page_bytes(config, kv)
+    pages = sequences * -(-context // PAGE) if pages is None else pages
+    kinds = elements(config, kv)
+    cached = pages * page_bytes(config, kinds)
     arena.check_memory(
         loading.packed_bytes(gguf, config) + cached,
-        f"{config.name} with a KV cache of {sequences * context:,} tokens",
+        f"{config.name} with a KV cache of {pages * PAGE:,} tokens",
     )
     weights = loading.load(gguf, config, threads, progress)
     gguf.release_all()
@@ -297,8 +303,8 @@ def load(model: str | os.PathLike[str], *, activations: str = "int8", threads: i
     t2 = time.perf_counter()
     if progress is not None:
         progress("making kernels ready", 0, 0)
-    cache = KVCache(config, pages, kv)
-    budget = Budget(min(PREFILL_TOKENS, context), sequences, cache.pages)
+    cache = KVCache(config, pages, kinds)
+    budget = Budget(tokens or min(PREFILL_TOKENS, context), sequences, cache.pages, rows)
     step = LlamaStep(config, weights, cache, budget, int8=activations == "int8", threads=threads)
     sampler = Sampler(step.logits, threads)
     arena.give_back()

@@ -11,7 +11,8 @@ from terrazzo.errors import OptionError
 class Sampling:
     """temperature 0 takes the likeliest token. top_k 0, top_p 1, min_p 0 and repeat_penalty 1 are
     off. `repeat_last`: how many last tokens the penalty looks at. The same seed gives the same
-    text."""
+    text. `presence_penalty` is taken off the logit of every token that the answer has already,
+    `frequency_penalty` as often as it has it."""
 
     temperature: float = 0.0
     top_k: int = 0
@@ -20,6 +21,8 @@ class Sampling:
     repeat_penalty: float = 1.0
     repeat_last: int = 64
     seed: int = 0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
 
     def __post_init__(self) -> None:
         limits = {
@@ -30,6 +33,8 @@ class Sampling:
             "repeat_penalty": (0.01, 100.0),
             "repeat_last": (0, 4096),
             "seed": (0, 2**64 - 1),
+            "presence_penalty": (-2.0, 2.0),
+            "frequency_penalty": (-2.0, 2.0),
         }
         for f in fields(self):
             low, high = limits[f.name]
@@ -42,6 +47,43 @@ class Sampling:
     @property
     def greedy(self) -> bool:
         return self.temperature <= 0.0
+
+    @property
+    def counts(self) -> bool:
+        """Whether a token's probability depends on how often the answer has it."""
+        return self.presence_penalty != 0.0 or self.frequency_penalty != 0.0
+
+
+@dataclass(frozen=True)
+class EngineOptions:
+    """What an engine is made of. `model`: a name or a path. `context`: tokens of a sequence at
+    most, default the model's. `parallel`: sequences that run at a time. `blocks`: of 16 tokens, of
+    the whole KV cache, default enough for all of them. `kv`: as the model's cache has it, default
+    f16. A step takes at most `step_tokens` tokens, and at most `mixed_tokens` of prompts while
+    sequences decode: that bounds how long a prompt holds up the others. `waiting`: choices that
+    may wait, all requests' together."""
+
+    model: str
+    context: int | None = None
+    parallel: int = 16
+    blocks: int | None = None
+    kv: str | None = None
+    threads: int | None = None
+    step_tokens: int = 256
+    mixed_tokens: int = 128
+    waiting: int = 256
+
+    def __post_init__(self) -> None:
+        least = {"parallel": 1, "step_tokens": 1, "mixed_tokens": 1, "waiting": 0}
+        for name, low in least.items():
+            if getattr(self, name) < low:
+                raise OptionError(f"{name} is {getattr(self, name)}", f"choose at least {low}")
+        if self.step_tokens < self.parallel + self.mixed_tokens:
+            raise OptionError(
+                f"step_tokens is {self.step_tokens}, less than a token for each of"
+                f" {self.parallel} sequences and mixed_tokens of {self.mixed_tokens}",
+                "choose a larger step_tokens or smaller others",
+            )
 
 
 class StopText:

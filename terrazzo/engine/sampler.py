@@ -1,9 +1,10 @@
-"""From a step's logits to tokens: the sampling kernels as two recordings over the logits in
-place."""
+"""From a step's logits to tokens: the sampling kernels as recordings over the logits in place, and
+what changes single logits between the step and them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -16,6 +17,29 @@ from terrazzo.targets.cpu.pool import private_memory
 
 RECENT = 4096
 BY_ROW = {"seqs": "rows"}
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """What is done to a row of logits after its repeat penalty. `made`: the answer's tokens so far,
+    for presence and frequency penalties. `bias`: values for the tokens `biased`. `mask`: u32
+    [vocab / 32, rounded up], one bit a token, the lowest first: those without it are not drawn."""
+
+    made: Sequence[int] = ()
+    biased: np.ndarray | None = None
+    bias: np.ndarray | None = None
+    mask: np.ndarray | None = None
+
+    def apply(self, row: np.ndarray, sampling: Sampling) -> None:
+        if self.made:
+            ids, counts = np.unique(np.asarray(self.made, np.int32), return_counts=True)
+            off = counts * sampling.frequency_penalty + sampling.presence_penalty
+            row[ids] -= off.astype(np.float32)
+        if self.biased is not None:
+            row[self.biased] += self.bias
+        if self.mask is not None:
+            allowed = np.unpackbits(self.mask.view(np.uint8), bitorder="little", count=len(row))
+            np.copyto(row, -np.inf, where=allowed == 0)
 
 
 class Sampler:
@@ -56,23 +80,52 @@ class Sampler:
     def choose(self, options: Sequence[Sampling], history: Sequence[Sequence[int]]) -> Recording:
         """What has to run after the step that makes the logits: one token a row, then in `token`.
         `history`: each row's tokens so far (penalty and draw depend on them alone)."""
-        rows = len(options)
-        if all(o.greedy for o in options):
-            last = self.greedy
-        else:
+        last = self._prepare_draw(options, history)
+        penalising = self._prepare_penalty(options, history)
+        if penalising is None:
+            return last
+        penalising.then(last)
+        return penalising
+
+    def draw(
+        self,
+        options: Sequence[Sampling],
+        history: Sequence[Sequence[int]],
+        edits: Sequence[Edit | None],
+    ) -> None:
+        """The same at once, after a step, with each row's edit."""
+        penalising = self._prepare_penalty(options, history)
+        if penalising is not None:
+            penalising.then(None)
+            penalising.replay()
+        for r, (o, edit) in enumerate(zip(options, edits, strict=True)):
+            if edit is not None:
+                edit.apply(self.logits[r], o)
+        self._prepare_draw(options, history).replay()
+
+    def _prepare_draw(
+        self, options: Sequence[Sampling], history: Sequence[Sequence[int]]
+    ) -> Recording:
+        last = self.greedy
+        if not all(o.greedy for o in options):
             last = self._drawing
             for r, (o, past) in enumerate(zip(options, history, strict=True)):
                 self.temperature[r], self.top_k[r], self.top_p[r], self.min_p[r] = (
                     o.temperature, o.top_k, o.top_p, o.min_p)  # fmt: skip
                 self.seed[r] = o.seed & 0xFFFFFFFF, o.seed >> 32
                 self.position[r] = len(past)
-        last.set("rows", rows)
+        last.set("rows", len(options))
+        return last
+
+    def _prepare_penalty(
+        self, options: Sequence[Sampling], history: Sequence[Sequence[int]]
+    ) -> Recording | None:
         if all(o.repeat_penalty == 1.0 or not o.repeat_last for o in options):
-            return last
+            return None
         for r, (o, past) in enumerate(zip(options, history, strict=True)):
-            recent = sorted(set(past[-o.repeat_last :])) if o.repeat_penalty != 1.0 else []
+            on = o.repeat_penalty != 1.0 and o.repeat_last
+            recent = sorted(set(past[-o.repeat_last :])) if on else []
             self.ids[r, : len(recent)] = recent
             self.count[r], self.penalty[r] = len(recent), o.repeat_penalty
-        self._penalising.set("rows", rows)
-        self._penalising.then(last)
+        self._penalising.set("rows", len(options))
         return self._penalising

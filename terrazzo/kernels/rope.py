@@ -97,7 +97,7 @@ def rope_store(
         out[t, h, :, 1] = b.to(R)
         a, b = turned(k[t, h, 0], k[t, h, 1], c, s)
         w = tz.load(v[t, h]).to(tz.f32)
-        if kscale is not None:
+        if kscale is not None and vscale is not None:
             most = tz.maximum(tz.max(tz.abs(a), axis=half), tz.max(tz.abs(b), axis=half))
             unit, wide = (most / 127.0).to(tz.f16), (tz.max(tz.abs(w), axis=d) / 127.0).to(tz.f16)
             kscale[page, h, lane], vscale[page, h, lane] = unit, wide
@@ -132,7 +132,7 @@ def rope_store_interleaved(
         out[t, h, :, :, 1] = b.to(R)
         a, b = turned(k[t, h, :, 0], k[t, h, :, 1], c, s)
         w = tz.load(v[t, h]).to(tz.f32)
-        if kscale is not None:
+        if kscale is not None and vscale is not None:
             most = tz.maximum(tz.max(tz.abs(a), axis=half), tz.max(tz.abs(b), axis=half))
             unit, wide = (most / 127.0).to(tz.f16), (tz.max(tz.abs(w), axis=d) / 127.0).to(tz.f16)
             kscale[page, h, lane], vscale[page, h, lane] = unit, wide

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -32,13 +33,12 @@ class LayerCache:
 
 
 class KVCache:
-    """`kind`: f16; f32 where rounding must not show; int8 with one f16 scale a token and head for
-    keys and one for values; auto, which is f16 in the first 4 layers and int8 in the others. Zero
-    at first: what is read past a sequence's end is finite."""
+    """`elements`: each layer's element type, as `elements` has them. Zero at first: what is read
+    past a sequence's end is finite."""
 
-    def __init__(self, config: LlamaConfig, pages: int, kind: Kind = "f16") -> None:
-        self.pages, self.kind = pages, kind
-        self.nbytes = pages * page_bytes(config, kind)
+    def __init__(self, config: LlamaConfig, pages: int, elements: Sequence[np.dtype]) -> None:
+        self.pages, self.elements = pages, tuple(elements)
+        self.nbytes = pages * page_bytes(config, elements)
         self._memory = private_memory(self.nbytes)
         self._used = 0
         heads, d = config.kv_heads, config.head_dim
@@ -48,8 +48,7 @@ class KVCache:
             (pages, heads, PAGE),
         )
         self.layers: tuple[LayerCache, ...] = ()
-        for n in range(config.layers):
-            dtype = element(kind, n)
+        for dtype in elements:
             both = [self._take(keys, dtype), self._take(values, dtype)]
             if dtype == np.int8:
                 both += [self._take(scales, np.dtype(np.float16)) for _ in "kv"]
@@ -66,21 +65,28 @@ class KVCache:
             for a in layer.arrays:
                 a[target] = a[source]
 
+    def clear(self, page: int) -> None:
+        """The page is as it was at first."""
+        for layer in self.layers:
+            for a in layer.arrays:
+                a[page] = 0
 
-def element(kind: Kind, layer: int) -> np.dtype:
-    """The element type of a layer's keys and values."""
-    if kind == "auto":
-        kind = "f16" if layer < WIDE_LAYERS else "int8"
-    return np.dtype({"f32": np.float32, "f16": np.float16, "int8": np.int8}[kind])
+
+def elements(config: LlamaConfig, kind: Kind) -> tuple[np.dtype, ...]:
+    """The element type of each layer's keys and values. f32: where rounding must not show. int8:
+    with one f16 scale a token and head for keys and one for values. auto: f16 in the first 4
+    layers, int8 in the others."""
+    name = {"f32": np.float32, "f16": np.float16, "int8": np.int8, "auto": np.int8}[kind]
+    wide = min(WIDE_LAYERS, config.layers) if kind == "auto" else 0
+    return (np.dtype(np.float16),) * wide + (np.dtype(name),) * (config.layers - wide)
 
 
-def token_bytes(config: LlamaConfig, kind: Kind, layer: int) -> int:
+def token_bytes(config: LlamaConfig, element: np.dtype) -> int:
     """Bytes of one token's keys and values in one layer, scales and all."""
-    itemsize = element(kind, layer).itemsize
-    scale = 2 if itemsize == 1 else 0
-    return 2 * config.kv_heads * (config.head_dim * itemsize + scale)
+    scale = 2 if element.itemsize == 1 else 0
+    return 2 * config.kv_heads * (config.head_dim * element.itemsize + scale)
 
 
-def page_bytes(config: LlamaConfig, kind: Kind) -> int:
+def page_bytes(config: LlamaConfig, elements: Sequence[np.dtype]) -> int:
     """Bytes of one page in all layers."""
-    return PAGE * sum(token_bytes(config, kind, n) for n in range(config.layers))
+    return PAGE * sum(token_bytes(config, e) for e in elements)

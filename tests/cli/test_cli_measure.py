@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from cli_result import Result
 
+from terrazzo.cli import roofline
+from terrazzo.models.costs import Cost
 from terrazzo.targets.cpu import isa as isas
 
 Run = Callable[..., Result]
@@ -101,8 +103,32 @@ def test_roofline(run: Run, model_path: Path, tmp_path: Path) -> None:
     for step in said["steps"]:
         assert sum(k["share_of_time"] for k in step["kernels"]) == pytest.approx(1)
         assert all(k["us"] > 0 and k["least_us"] > 0 for k in step["kernels"])
+        for k in step["kernels"]:
+            assert k["far"] == (k["share_of_time"] > 0.05 and k["share_of_limit"] < 0.6)
+            assert k["far"] or k["reason"] is None
     assert picture.read_text().startswith("<svg") and "attention" in picture.read_text()
 
 
 def test_plot_wants_roofline(run: Run, model_path: Path, tmp_path: Path) -> None:
     assert "--roofline" in run("bench", model_path, "--plot", tmp_path / "x.svg").error_line()
+
+
+def test_roofline_names_what_stays_far_from_its_limit(capsys: pytest.CaptureFixture[str]) -> None:
+    limits = roofline.Limits(stream=1e9, cache=1e9, f32=1e9, int8=1e9)
+    costs = [
+        Cost("gate, up", "gated_linear", operations=1000, int8=True),
+        Cost("head", "linear"),
+        Cost("attention", "attention", streamed=900),
+        Cost("new", "new", passed=50),
+    ]
+    table = roofline._table("prefill", costs, [2e-6, 1e-8, 1e-6, 1e-6], limits)
+    far = {k["part"]: k["reason"] for k in table if k["far"]}
+    assert far.keys() == {"gate, up", "new"} and far["new"] is None  # the head takes no time
+    roofline.report({
+        "threads": 1, "working_set_bytes": 1, "stream_bytes_per_s": 1e9, "cache_bytes_per_s": 1e9,
+        "f32_operations_per_s": 1e9, "int8_operations_per_s": 1e9,
+        "steps": [{"step": "prefill", "tokens": 8, "start": 0, "kernels": table}],
+    })  # fmt: skip
+    said = capsys.readouterr().out
+    assert f"prefill, gate, up: 50%: {far['gate, up']}" in said
+    assert "prefill, new: 5%: NO REASON" in said and "attention: 90%" not in said

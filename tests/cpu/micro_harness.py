@@ -10,7 +10,7 @@ from functools import cache
 import numpy as np
 
 from terrazzo.ir import formats
-from terrazzo.ir.types import DType, Format, f32
+from terrazzo.ir.types import DType, Format, bf16, f32
 from terrazzo.targets.cpu import codegen, jit, layouts, micro
 from terrazzo.targets.cpu import isa as isas
 from terrazzo.targets.cpu.isa import Isa
@@ -120,4 +120,36 @@ def dot_f32(isa: Isa, a: np.ndarray, panels: np.ndarray, n: int, dtype: DType = 
     panel = panels.strides[0]
     call(isa, micro.dot_f32(isa, dtype), "pipiipiiiib", a, a.strides[0] // 4, panels,
          panel, 16, out, out.shape[1], m, n, k, c is None)  # fmt: skip
+    return out
+
+
+def fma(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
+    """f32(a * b + c) with one rounding. The product of two f32 is exact in f64; the f64 sum is made
+    round-to-odd (error term from two-sum), so that rounding it to f32 is the only rounding."""
+    x, y = a.astype(np.float64) * b.astype(np.float64), c.astype(np.float64)
+    s = np.asarray(x + y)
+    t = s - x
+    error = (x - (s - t)) + (y - t)
+    bits = s.view(np.int64)
+    away = (error > 0) == (s > 0)  # the exact sum is farther from zero than s
+    inexact = (error != 0) & (bits & 1 == 0)
+    return (
+        np.where(inexact, np.where(away, bits + 1, bits - 1), bits)
+        .view(np.float64)
+        .astype(np.float32)
+    )
+
+
+def dot_bf16(isa: Isa, a: np.ndarray, b: np.ndarray, c: np.ndarray | None = None) -> np.ndarray:
+    """a [m, k] of bf16 (or f32) x b [k, n] of bf16 -> f32 [m, up16(n)], by matrix tiles."""
+    (m, k), n = a.shape, b.shape[1]
+    panels = layouts.pack_float(np.ascontiguousarray(b.T))
+    pairs = aligned((len(panels), (k + 31) // 32 * 32, 16), np.uint16)
+    pairs[:] = 0x7FC0  # NaN: what is not written shows
+    for i, panel in enumerate(panels):
+        call(isa, micro.pair_panel(isa), "ppi", panel, pairs[i], k)
+    out = np.full((m, up16(n)), np.nan, np.float32) if c is None else c.copy()
+    dtype = f32 if a.dtype == np.float32 else bf16
+    call(isa, micro.dot_bf16(isa, dtype), "pipipiiiib", a, a.strides[0] // a.itemsize, pairs,
+         pairs.strides[0], out, out.shape[1], m, n, k, c is None)  # fmt: skip
     return out

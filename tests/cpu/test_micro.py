@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from micro_harness import fma
 
 from terrazzo.ir import formats
 from terrazzo.ir.types import DType, bf16, f16, f32
@@ -21,23 +22,6 @@ ISAS = h.testable()
 WEIGHTS = tuple(layouts.P16S)
 each_isa = pytest.mark.parametrize("isa", ISAS, ids=lambda i: i.name)
 each_format = pytest.mark.parametrize("name", WEIGHTS)
-
-
-def fma(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
-    """f32(a * b + c) with one rounding. The product of two f32 is exact in f64; the f64 sum is made
-    round-to-odd (error term from two-sum), so that rounding it to f32 is the only rounding."""
-    x, y = a.astype(np.float64) * b.astype(np.float64), c.astype(np.float64)
-    s = np.asarray(x + y)
-    t = s - x
-    error = (x - (s - t)) + (y - t)
-    bits = s.view(np.int64)
-    away = (error > 0) == (s > 0)  # the exact sum is farther from zero than s
-    inexact = (error != 0) & (bits & 1 == 0)
-    return (
-        np.where(inexact, np.where(away, bits + 1, bits - 1), bits)
-        .view(np.float64)
-        .astype(np.float32)
-    )
 
 
 def activations(m: int, k: int, seed: int = 0) -> np.ndarray:

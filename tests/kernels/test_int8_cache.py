@@ -25,8 +25,8 @@ def stored(target: Target, x: dict[str, np.ndarray], interleaved: bool, slot: np
     cache = {
         "kcache": np.full((pages, kvheads, d, PAGE), 77, np.int8),
         "vcache": np.full((pages, kvheads, PAGE, d), 77, np.int8),
-        "kscale": empty((pages, kvheads, PAGE), "f16"),
-        "vscale": empty((pages, kvheads, PAGE), "f16"),
+        "kscale": np.full((pages, kvheads, PAGE), -1, np.float16),
+        "vscale": np.full((pages, kvheads, PAGE), -1, np.float16),
     }
     kernel: tz.Kernel = rope.rope_store_interleaved if interleaved else rope.rope_store
     q = pairs(x["q"].copy(), interleaved).reshape(tokens, kvheads, 1, *(
@@ -71,7 +71,7 @@ def test_units_and_whole_numbers(
         assert (error <= room * (1 + 1e-5) + most[..., None] * 8 * UNIT["f32"]).all()
     for name in ("kcache", "vcache"):
         assert np.count_nonzero(got[name] != 77) <= tokens * kvheads * 2 * half
-    assert np.count_nonzero(got["kscale"] != 77) == tokens * kvheads
+    assert np.count_nonzero(got["kscale"] != -1) == tokens * kvheads
 
 
 def test_zero_rows_are_zero(target: Target) -> None:

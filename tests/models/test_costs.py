@@ -15,7 +15,7 @@ def model(request: pytest.FixtureRequest) -> Model:
 
 def costs_of(m: Model, tokens: int, start: int):
     int8 = m.activations == "int8"
-    return step_costs(m.config, m.step.weights, m.step.cache.kind, int8, tokens, start)
+    return step_costs(m.config, m.step.weights, m.step.cache.elements, int8, tokens, start)
 
 
 def test_same_launches(model: Model) -> None:
@@ -26,9 +26,7 @@ def test_sums(model: Model) -> None:
     """Every matrix once a step, keys and values once; two operations a weight and token."""
     w, c = model.step.weights, model.config
     one, more = costs_of(model, 1, 40), costs_of(model, 7, 40)
-    keys = (
-        2 * c.layers * 41 * c.kv_heads * c.head_dim * (4 if model.step.cache.kind == "f32" else 2)
-    )
+    keys = 2 * c.layers * 41 * c.kv_heads * c.head_dim * model.step.cache.elements[0].itemsize
     assert sum(x.streamed for x in one) == pytest.approx(w.nbytes + keys, rel=1e-3)
     products = {"linear", "gated_linear"}
     per_token = sum(x.operations for x in one if x.kernel in products)

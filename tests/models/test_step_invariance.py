@@ -14,7 +14,7 @@ import pytest
 from terrazzo.models import loading
 from terrazzo.models.config import LlamaConfig
 from terrazzo.models.gguf import GGUF
-from terrazzo.models.kv_cache import PAGE, Kind, KVCache
+from terrazzo.models.kv_cache import PAGE, Kind, KVCache, elements
 from terrazzo.models.llama import Budget, Chunk, LlamaStep
 
 PAGES = 64  # of the cache; 17 sequences of up to 48 tokens fit
@@ -30,7 +30,7 @@ def step(
     parts: tuple[LlamaConfig, loading.LlamaWeights], kind: Kind, threads: int = 1
 ) -> LlamaStep:
     config, weights = parts
-    cache, int8 = KVCache(config, PAGES, kind), kind != "f32"
+    cache, int8 = KVCache(config, PAGES, elements(config, kind)), kind != "f32"
     budget = Budget(tokens=512, seqs=17, pages=PAGES)
     return LlamaStep(config, weights, cache, budget, int8=int8, threads=threads)
 

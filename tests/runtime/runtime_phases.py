@@ -30,6 +30,19 @@ define void @count(ptr %t, i32 %tid, i32 %n) nounwind {
   ret void
 }
 
+; out[tid] = the CPU it runs on
+declare i32 @sched_getcpu()
+define void @where(ptr %t, i32 %tid, i32 %n) nounwind {
+  %cpu = call i32 @sched_getcpu()
+  %cpu64 = sext i32 %cpu to i64
+  %o = getelementptr i64, ptr %t, i64 8
+  %base = load ptr, ptr %o
+  %t64 = zext i32 %tid to i64
+  %p = getelementptr i64, ptr %base, i64 %t64
+  store i64 %cpu64, ptr %p
+  ret void
+}
+
 ; out[tid] += 1; a share of a million loads; thread 1 then sleeps for slot 9 µs, if not 0
 declare i32 @usleep(i32)
 define void @laggard(ptr %t, i32 %tid, i32 %n) nounwind {

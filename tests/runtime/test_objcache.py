@@ -222,3 +222,32 @@ def test_ctrl_c_as_a_file_is_made_leaves_none(
     with pytest.raises(KeyboardInterrupt), cachefile.replacing(tmp_path / "x.o"):
         pass
     assert not list(tmp_path.iterdir())
+
+
+def test_the_folder_keeps_to_its_size(own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was not used for longest goes, once a process, before something is compiled."""
+    monkeypatch.setattr(cachefile, "OBJECT_BYTES", 2500)
+    folder = stored(own_cache).parent
+    for days, name in ((30, "old.o"), (3, "used.o"), (20, "older.o")):
+        path = folder / name
+        path.write_bytes(bytes(1000))
+        os.utime(path, (path.stat().st_atime, path.stat().st_mtime - days * 86_400))
+    objcache._make_room.cache_clear()
+    build = Builder()
+    assert objcache.get_or_build(KEY, build) == CONTENT and not build.calls
+    assert len(list(folder.iterdir())) == 4  # nothing was built: nothing is looked at
+    other = objcache.make_key("other")
+    assert objcache.get_or_build(other, build) == CONTENT
+    assert {p.name for p in folder.iterdir()} == {"used.o", f"{KEY}.o", f"{other}.o"}
+    (folder / "more.o").write_bytes(bytes(9000))
+    third = objcache.make_key("third")
+    assert objcache.get_or_build(third, build) == CONTENT
+    assert (folder / "more.o").exists()  # not again in this process
+
+
+def test_a_hit_counts_as_use(own_cache: Path) -> None:
+    path = stored(own_cache)
+    long_ago = path.stat().st_mtime - 40 * 86_400
+    os.utime(path, (long_ago, long_ago))
+    stored(own_cache)
+    assert path.stat().st_mtime > long_ago + 39 * 86_400

@@ -173,6 +173,46 @@ def test_idle_workers_sleep() -> None:
     assert (after.user - before.user) + (after.system - before.system) < 0.1
 
 
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two CPUs")
+def test_a_worker_that_is_woken_keeps_off_its_callers_core() -> None:
+    """And has its CPUs back when it runs. One in ten may fail: the caller may be moved itself."""
+    own = pool.Pool(2, idle_spin_us=0)
+    where = np.zeros(2, np.int64)
+    steps = program("where", [table(where.ctypes.data)])
+    together = 0
+    for _ in range(50):
+        time.sleep(0.002)
+        own.run(steps, 2)
+        together += where[0] == where[1]
+    assert together <= 5
+    threads = [int(t) for t in os.listdir("/proc/self/task")]
+    assert all(os.sched_getaffinity(t) == os.sched_getaffinity(0) for t in threads)
+    own.close()
+
+
+def test_cpus_that_the_user_chose_are_kept() -> None:
+    """A worker bound to one CPU, the caller's or not, stays there."""
+    script = """
+import os, time, numpy as np
+from runtime_phases import phase, table
+from terrazzo.targets.cpu import pool
+before = set(os.listdir("/proc/self/task"))
+own, where = pool.Pool(2, idle_spin_us=0), np.zeros(2, np.int64)
+t = table(where.ctypes.data)
+steps = pool.Program([(phase("where"), t.ctypes.data)], keep=t)
+own.run(steps, 2)
+(worker,) = map(int, set(os.listdir("/proc/self/task")) - before)
+only = {min(os.sched_getaffinity(0))}
+os.sched_setaffinity(worker, only)
+for _ in range(20):
+    time.sleep(0.002)
+    own.run(steps, 2)
+    assert where[1] in only, where
+print(os.sched_getaffinity(worker) == only)
+"""
+    assert run_script(script).stdout.strip() == "True"
+
+
 def test_workers_leave_signals_to_python() -> None:
     pool.shared().run(program("noop", [table()]), 3)
     masks = []

@@ -12,6 +12,7 @@ import contextlib
 import logging
 import os
 import stat
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,8 @@ _log = logging.getLogger("terrazzo.cache")
 _warned: set[str] = set()
 _TEMPORARY = ".part"
 KINDS = ("objects", "weights", "host")  # the folders; pulled models are no cache and live elsewhere
+OBJECT_BYTES = 512 << 20  # of machine code, kept at most: every version of a kernel is a file
+_DAY_S = 86_400.0
 
 
 def warn_once(trouble: str, text: str) -> None:
@@ -109,20 +112,45 @@ def replacing(path: Path) -> Iterator[int]:
         raise
 
 
+def touch(fd: int) -> None:
+    """Notes that a file is in use, to the day: `trim` takes those first that have long not been."""
+    if os.fstat(fd).st_mtime < time.time() - _DAY_S:
+        os.utime(fd)
+
+
+def trim(kind: str, most: int) -> int:
+    """Deletes files of a folder until `most` bytes are left, those not used for longest first;
+    returns how many."""
+    files: list[tuple[float, int, Path]] = []
+    for path in _files(kind):
+        with contextlib.suppress(OSError):
+            info = path.stat()
+            files.append((info.st_mtime, info.st_size, path))
+    over, count = sum(size for _, size, _ in files) - most, 0
+    for _, size, path in sorted(files):
+        if over <= 0:
+            break
+        with contextlib.suppress(OSError):
+            path.unlink()
+            over, count = over - size, count + 1
+    return count
+
+
 @dataclass(frozen=True)
 class Entry:
-    """A file in the cache: its kind (folder), name, size in bytes and time of writing (Unix s)."""
+    """A file in the cache: its kind (folder), name, size in bytes and when it was last used (Unix
+    s, to the day)."""
 
     kind: str
     name: str
     size: int
-    written: float
+    used: float
 
 
 def entries() -> list[Entry]:
     """What the cache holds, largest first."""
     found: list[Entry] = []
-    for path in _files():
+    for path in _files(*KINDS):
         with contextlib.suppress(FileNotFoundError):
             info = path.stat()
             found.append(Entry(path.parent.name, path.name, info.st_size, info.st_mtime))
@@ -135,7 +163,7 @@ def clear() -> tuple[int, int]:
     Running programs are not disturbed: what they have loaded or mapped stays theirs.
     """
     count = size = 0
-    for path in _files():
+    for path in _files(*KINDS):
         with contextlib.suppress(OSError):
             info = path.stat()
             path.unlink()
@@ -143,6 +171,6 @@ def clear() -> tuple[int, int]:
     return count, size
 
 
-def _files() -> list[Path]:
-    folders = [root() / kind for kind in KINDS]
+def _files(*kinds: str) -> list[Path]:
+    folders = [root() / kind for kind in kinds]
     return [p for d in folders if d.is_dir() for p in d.iterdir() if p.is_file()]

@@ -9,6 +9,7 @@ from terrazzo.ir.graph import Graph
 from terrazzo.ir.ops import Kernel, Load, Loc, Op
 from terrazzo.ir.types import Value
 from terrazzo.targets.cpu.compile import prepare
+from terrazzo.targets.cpu.isa import detect
 from terrazzo.targets.cpu.nest import Dot, ForLoop, Nest, NestStmt, Program
 from terrazzo.targets.cpu.schedule import schedule
 from terrazzo.targets.cpu.scratch import Numbers
@@ -26,7 +27,7 @@ class Held:
 def holdings(kernel: Kernel, dims: Mapping[str, int]) -> list[Held]:
     """All buffers of a traced kernel, the largest first. Raises KernelError for what this target
     cannot run."""
-    program = schedule(prepare(kernel))
+    program = schedule(prepare(kernel), detect().matrix)
     sizes, graph, made = Numbers(program.kernel, dims), Graph(program.kernel), _tiles(program)
     out: list[Held] = []
     for b in program.bufs:

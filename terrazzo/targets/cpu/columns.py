@@ -8,11 +8,12 @@ from functools import reduce
 from terrazzo.ir.graph import Graph, index_values
 from terrazzo.ir.ops import Load, Op
 from terrazzo.ir.types import Value
-from terrazzo.targets.cpu.builder import LANES, VF, VI, Function, W
+from terrazzo.targets.cpu.builder import W
 from terrazzo.targets.cpu.dots import DotEmitter
 from terrazzo.targets.cpu.evaluate import Evaluator
 from terrazzo.targets.cpu.frame import Frame
 from terrazzo.targets.cpu.nest import Level, Nest, Root
+from terrazzo.targets.cpu.pairs import PairPacker, transposed
 from terrazzo.targets.cpu.reduce import Reducer, as_stored, is_float
 
 Join = Callable[[str, str], str]
@@ -24,6 +25,7 @@ class NestEmitter:
     def __init__(self, frame: Frame, ev: Evaluator, graph: Graph, dots: DotEmitter) -> None:
         self.fr, self.f, self.ev, self.graph, self.dots = frame, frame.f, ev, graph, dots
         self.reducer = Reducer(frame, ev, graph)
+        self.pairs = PairPacker(frame, ev, dots)
 
     def nest(self, s: Nest) -> None:
         passing = [
@@ -31,6 +33,10 @@ class NestEmitter:
         ]
 
         first = s.levels[0].roots[0]
+        if first.kind == "pack" and first.buf is not None and first.buf.kind == "pairs":
+            along_k = s.levels[0].col == first.buf.axes[0]
+            (self.pairs.across if along_k else self.pairs.along)(first, first.buf)
+            return
         if first.kind == "pack" and first.buf is not None and s.levels[0].col == first.buf.axes[0]:
             self.pack_across(first, s.rows[0], first.buf.axes[0])
             return
@@ -168,7 +174,7 @@ class NestEmitter:
             acc = [x for _, x in accs]
             for c in range(0, int(ext), W):
                 left = int(ext) - c
-                acc = chunk(str(c), None if left >= W else self.mask(str(left)), acc)
+                acc = chunk(str(c), None if left >= W else self.ev.lanes(str(left)), acc)
         else:
             acc = self.strip(ext, accs, joins, chunk)
         ev.col = None
@@ -212,12 +218,7 @@ class NestEmitter:
         )
         # the tail runs at most once; written as a loop so that its accumulators join up
         return f.loop(full, ext, W, list(zip(types, acc, strict=True)),
-                      lambda c, a: chunk(c, self.mask(f.sub(ext, c)), a))  # fmt: skip
-
-    def mask(self, left: str) -> tuple[str, str]:
-        f = self.f
-        n = f.splat("i32", f.narrow(left))
-        return f.op(f"icmp sgt {VI} {n}, {LANES}"), left
+                      lambda c, a: chunk(c, self.ev.lanes(f.sub(ext, c)), a))  # fmt: skip
 
     def touch(self, r: Root) -> str:
         """Evaluate everything a store needs before any store of this chunk is made."""
@@ -285,7 +286,7 @@ class NestEmitter:
             fr.loop(0, f.op(f"lshr i64 {full}, 4"), lambda c: chunk(f.mul(c, W), None))
             f.when(
                 f.op(f"icmp slt i64 {full}, {ext_k}"),
-                lambda: self.fr.scoped(lambda: chunk(full, self.mask(f.sub(ext_k, full)))),
+                lambda: self.fr.scoped(lambda: chunk(full, self.ev.lanes(f.sub(ext_k, full)))),
             )
 
         f.loop(0, ext_n, W, [], lambda j, a: self.fr.scoped(lambda: block(j, a)))
@@ -293,17 +294,3 @@ class NestEmitter:
 
 def _turns(join: Join | None) -> range:
     return range(1 if join is None else UNROLL)
-
-
-def transposed(f: Function, rows: list[str]) -> list[str]:
-    """A 16 x 16 tile by four rounds of interleaving row i with row i + 8."""
-    for _ in range(4):
-        out: list[str] = []
-        for i in range(W // 2):
-            for half in (0, W // 2):
-                pick = ", ".join(f"i32 {half + x}, i32 {W + half + x}" for x in range(W // 2))
-                out.append(
-                    f.op(f"shufflevector {VF} {rows[i]}, {VF} {rows[i + W // 2]}, {VI} <{pick}>")
-                )
-        rows = out
-    return rows

@@ -3,17 +3,19 @@ do the rest."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from terrazzo.errors import KernelError
 from terrazzo.ir.graph import Graph
 from terrazzo.ir.ops import Block, Load, Store, Whole
-from terrazzo.ir.pages import paged
+from terrazzo.ir.pages import Paged, paged
 from terrazzo.ir.types import DTYPES, Format, TileType, Value
 from terrazzo.targets.cpu import layouts, micro
 from terrazzo.targets.cpu.builder import W
 from terrazzo.targets.cpu.evaluate import Evaluator
 from terrazzo.targets.cpu.frame import Frame, element_type
 from terrazzo.targets.cpu.isa import Isa
-from terrazzo.targets.cpu.nest import Buf, Dot, OperandA, Root
+from terrazzo.targets.cpu.nest import Ahead, Buf, Dot, OperandA, Root
 
 PANEL_ROW = W * 4  # bytes of one k-row of a scratch panel
 
@@ -51,7 +53,7 @@ class DotEmitter:
         return offset, strides
 
     def operand_a(self, a: OperandA, m: tuple[str, ...], k: str) -> tuple[str, str]:
-        """(pointer, elements between rows) of f32 rows."""
+        """(pointer, elements between rows) of f32 rows, or of the tensor's elements."""
         f = self.f
         if a.buf is not None:
             rows = a.buf.axes[:-1]
@@ -61,7 +63,8 @@ class DotEmitter:
         offset, strides = self.base(a.load, (*m, k))
         for axis, by in strides.items():
             offset = f.add(offset, f.mul(self.fr.start(axis), by))
-        p = f.gep(self.fr.pointer(a.load.param), offset, "float")
+        dtype = self.fr.kernel.param(a.load.param).dtype
+        p = f.gep(self.fr.pointer(a.load.param), offset, element_type(dtype))
         return p, strides[m[0]] if m else "0"
 
     # -- the product ----------------------------------------------------------------------------
@@ -80,7 +83,9 @@ class DotEmitter:
             return
         a, lda = self.operand_a(s.a, s.m, s.k)
         head = [("ptr", a), ("i64", lda)]
-        if s.b.kind == "panels" and s.b.buf is not None:
+        if s.b.buf is not None and s.b.buf.kind == "pairs":
+            self.dot_tiles(s, s.b.buf, head, [("ptr", c), ("i64", ldc), *tail])
+        elif s.b.kind == "panels" and s.b.buf is not None:
             stride = f.mul(self.fr.size(s.k), PANEL_ROW)
             b = [("ptr", self.fr.addresses[s.b.buf.name]), ("i64", stride), ("i64", str(W))]
             self.call_f32("f32", [*head, *b, ("ptr", c), ("i64", ldc), *tail])
@@ -90,6 +95,25 @@ class DotEmitter:
             self.dot_rows(s, s.b.load, head, [("ptr", c), ("i64", ldc), *tail])
         else:
             self.dot_paged(s, head, [("ptr", c), ("i64", ldc)], tail)
+
+    def dot_tiles(
+        self, s: Dot, b: Buf, head: list[tuple[str, str]], tail: list[tuple[str, str]]
+    ) -> None:
+        """bf16 with bf16 on matrix tiles; panels of a weight tensor are paired first."""
+        f, to = self.f, self.fr.addresses[b.name]
+        room = f.mul(self.fr.depth(b), 2 * W)
+        if s.b.load is not None:
+            w, stride, _ = self.weights(s.b.load, s.n, s.k)
+            pair, k = self.use(micro.pair_panel(self.isa)), self.fr.extent(s.k)
+
+            def one(j: str) -> None:
+                panel, out = f.gep(w, f.mul(j, stride)), f.gep(to, f.mul(j, room))
+                f.call("void", pair, [("ptr", panel), ("ptr", out), ("i64", k)])
+
+            self.fr.loop(0, f.op(f"lshr i64 {f.add(self.fr.extent(s.n), W - 1)}, 4"), one)
+        dtype = DTYPES["f32" if s.a.buf is not None else "bf16"]
+        args = [*head, ("ptr", to), ("i64", room), *tail]
+        f.call("void", self.use(micro.dot_bf16(self.isa, dtype)), args)
 
     def call_f32(self, b_dtype: str, args: list[tuple[str, str]]) -> None:
         self.f.call("void", self.use(micro.dot_f32(self.isa, DTYPES[b_dtype])), args)
@@ -224,35 +248,67 @@ class DotEmitter:
     ) -> None:
         """Pages of a cache read in place, by a list of their addresses. Keys (d x 16 tokens): a
         page is a panel. Values (16 tokens x d): a page is 16 k-rows of all panels."""
-        f, load = self.f, s.b.load
-        p = paged(self.graph, load) if load is not None else None
-        if load is None or p is None or s.b.buf is None:
+        f, load, buf = self.f, s.b.load, s.b.buf
+        if load is None or buf is None:
             raise KernelError("internal: pages without a load")
         keys = s.b.kind == "paged_k"
         dtype = DTYPES[str(self.fr.kernel.param(load.param).dtype)]
         tokens, inner = (s.n, s.k) if keys else (s.k, s.n)
-        offset, strides = self.base(load, (inner,))
-        base = f.gep(self.fr.pointer(load.param), offset, element_type(dtype))
-        table, _ = self.base(p.table, ())
+        p = self.pages(load)
         count = f.op(f"lshr i64 {f.add(self.fr.extent(tokens), W - 1)}, 4")
         first = f.op(f"sdiv i64 {self.fr.start(tokens)}, {p.page}")
         self.guards.span(p.table, len(p.table.index) - 1, first, 1, count)
         self.guards.page(load, p.lane_dim, p.page)
-        table = f.add(table, first)
-        numbers = f.gep(self.fr.pointer(p.table.param), table, "i32")
-        step = f.mul(self.fr.stride(load.param, p.table_dim), dtype.bytes)
-        addresses = self.fr.addresses[s.b.buf.name]
-
-        def one(n: str) -> None:
-            page = f.wide(f.load("i32", f.gep(numbers, n, "i32"), 4))
-            self.guards.index(load, p.table_dim, page)
-            f.store("ptr", f.gep(base, f.mul(page, step)), f.gep(addresses, n, "ptr"), 8)
-
-        self.fr.loop(0, count, one)
+        strides = self.list_pages(load, inner, buf, count, lambda n: f.add(first, n), True)
+        addresses = ahead = self.fr.addresses[buf.name]
+        if s.b.ahead is not None:
+            ahead = self.fr.addresses[s.b.ahead.buf.name]
+            self.list_ahead(s.b.ahead, tokens, inner, count, first)
         row = strides[inner] if keys else self.fr.stride(load.param, p.lane_dim)
         b = [("ptr", addresses), ("i64", str(W * dtype.bytes)), ("i64", row)]
         piece = micro.dot_f32(self.isa, dtype, "n" if keys else "k")
-        f.call("void", self.use(piece), [*a, *b, *c, *tail])
+        f.call("void", self.use(piece), [*a, *b, *c, *tail, ("ptr", ahead)])
+
+    def pages(self, load: Load) -> Paged:
+        p = paged(self.graph, load)
+        if p is None:
+            raise KernelError("internal: pages without a table")
+        return p
+
+    def list_pages(self, load: Load, inner: str, buf: Buf, count: str,
+                   entry: Callable[[str], str], read: bool) -> dict[str, str]:  # fmt: skip
+        """Writes the addresses of `count` pages into `buf`: those that the table names at
+        entry(n). `read`: they will be, so their numbers are checked. Returns the strides of
+        `inner`."""
+        f, p = self.f, self.pages(load)
+        dtype = DTYPES[str(self.fr.kernel.param(load.param).dtype)]
+        offset, strides = self.base(load, (inner,))
+        base = f.gep(self.fr.pointer(load.param), offset, element_type(dtype))
+        table, _ = self.base(p.table, ())
+        numbers = f.gep(self.fr.pointer(p.table.param), table, "i32")
+        step = f.mul(self.fr.stride(load.param, p.table_dim), dtype.bytes)
+
+        def one(n: str) -> None:
+            page = f.wide(f.load("i32", f.gep(numbers, entry(n), "i32"), 4))
+            if read:
+                self.guards.index(load, p.table_dim, page)
+            at = f.gep(self.fr.addresses[buf.name], n, "ptr")
+            f.store("ptr", f.gep(base, f.mul(page, step)), at, 8)
+
+        self.fr.loop(0, count, one)
+        return strides
+
+    def list_ahead(self, a: Ahead, tokens: str, inner: str, count: str, first: str) -> None:
+        """As many pages of what the loop reads next as it reads now; past its end the last one."""
+        f, page = self.f, self.pages(a.load).page
+        if not a.wraps:
+            self.list_pages(a.load, inner, a.buf, count, lambda n: f.add(first, n), False)
+            return
+        start, end = self.fr.follows[tokens]
+        first = f.op(f"sdiv i64 {start}, {page}")
+        last = f.op(f"sdiv i64 {f.add(end, -1)}, {page}")
+        at = lambda n: f.min(f.add(first, n), last)  # noqa: E731
+        self.list_pages(a.load, inner, a.buf, count, at, False)
 
     # -- packing and packed tensors
     # -----------------------------------------------------------------
@@ -285,6 +341,22 @@ class DotEmitter:
             else:
                 f.when(f.op(f"icmp slt i64 {i}, {mask[1]}"),
                        lambda x=x, at=at: f.store(f"<{W} x float>", x, at, 64))  # fmt: skip
+
+    def put_pairs(self, buf: Buf, n0: str, k0: str, words: str, kind: str) -> None:
+        """16 columns of two k-rows: 64 bytes of the LLVM type `kind`."""
+        f = self.f
+        panel = f.mul(f.op(f"lshr i64 {n0}, 4"), f.mul(self.fr.depth(buf), 2 * W))
+        at = f.gep(self.fr.addresses[buf.name], f.add(panel, f.mul(k0, 2 * W)))
+        f.store(kind, words, at, 64)
+
+    def end_pairs(self, buf: Buf, n: str, k: str) -> None:
+        """Zeros after k-row `k` of all panels of `n` columns."""
+        f, room = self.f, self.f.mul(self.fr.depth(buf), 2 * W)
+
+        def one(j: str) -> None:
+            micro.zero_rest(f, f.gep(self.fr.addresses[buf.name], f.mul(j, room)), k)
+
+        self.fr.loop(0, f.op(f"lshr i64 {f.add(n, W - 1)}, 4"), one)
 
     def as_f32(self, v: Value, x: str) -> str:
         return self.ev.widen(x, v, True)

@@ -44,6 +44,12 @@ class Evaluator:
     def is_vector(self, v: Value) -> bool:
         return self.col is not None and self.col in v.axes
 
+    def lanes(self, left: str) -> tuple[str, str]:
+        """The mask of a tail of `left` columns (i64; all lanes if 16 or more, none if negative)."""
+        f = self.f
+        n = f.splat("i32", f.narrow(left))
+        return f.op(f"icmp sgt {VI} {n}, {LANES}"), left
+
     def scalar(self, v: Value) -> str:
         return self.ev(v)
 

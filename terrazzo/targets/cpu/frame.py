@@ -63,6 +63,7 @@ class Frame(Layout):
         self.position: dict[str, str] = {}  # row axis -> i64 position within its block
         self.starts: dict[str, str] = {}  # block axis -> i64 start
         self.extents: dict[str, str] = {}  # block axis -> i64 extent
+        self.follows: dict[str, tuple[str, str]] = {}  # loop axis -> (next trip's start, end), i64
         self.scopes: list[dict[object, Any]] = [{}]
         self.addresses: dict[str, str] = {}
 

@@ -1,4 +1,5 @@
-"""What the worker pool's generated code asks of the system: sleep, wake, pause, a cycle counter.
+"""What the worker pool's generated code asks of the system: sleep, wake, pause, a cycle counter,
+and where a thread runs and may run.
 
 Everything that differs between systems and CPUs is here, as LLVM IR text. Supported are Linux on
 x86-64 and aarch64; another system needs another `system_ir` only.
@@ -13,16 +14,43 @@ from terrazzo.errors import PlatformError
 
 # Numbers from the kernel's own tables (asm/unistd.h): futex(2) and the two private operations.
 _FUTEX_NUMBER = {"x86_64": 202, "aarch64": 98}
+_SCHED_SETAFFINITY_NUMBER = {"x86_64": 203, "aarch64": 122}
+_SCHED_GETAFFINITY_NUMBER = {"x86_64": 204, "aarch64": 123}
+_GETTID_NUMBER = {"x86_64": 186, "aarch64": 178}
+MASK_BYTES = 128  # of a set of CPUs; on machines with more than 1,024 the calls below fail
 _WAIT_PRIVATE = 128
 _WAKE_PRIVATE = 129
 
 _SYSTEM_IR = """
 declare i64 @syscall(i64, ...)
+declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
 
 ; Sleeps while *word == old; may return early for any reason (signal, spurious wake).
 define internal void @futex_wait(ptr %word, i32 %old) nounwind {{
   %r = call i64 (i64, ...) @syscall(i64 {futex}, ptr %word, i32 {wait}, i32 %old,
                                     ptr null, ptr null, i32 0)
+  ret void
+}}
+
+declare i32 @sched_getcpu()
+
+; The kernel's number of the calling thread.
+define internal i64 @thread_number() nounwind {{
+  %r = call i64 (i64, ...) @syscall(i64 {gettid})
+  ret i64 %r
+}}
+
+; The CPUs that a thread may use, to `mask`; whether the system told.
+define internal i1 @get_cpus(i64 %thread, ptr %mask) nounwind {{
+  call void @llvm.memset.p0.i64(ptr %mask, i8 0, i64 {mask}, i1 false)
+  %r = call i64 (i64, ...) @syscall(i64 {get_cpus}, i64 %thread, i64 {mask}, ptr %mask)
+  %ok = icmp sgt i64 %r, 0
+  ret i1 %ok
+}}
+
+; Refused, nothing changes.
+define internal void @set_cpus(i64 %thread, ptr %mask) nounwind {{
+  %r = call i64 (i64, ...) @syscall(i64 {set_cpus}, i64 %thread, i64 {mask}, ptr %mask)
   ret void
 }}
 
@@ -71,7 +99,8 @@ define i64 @cycles() nounwind {
 
 
 def system_ir(system: str = sys.platform, machine: str | None = None) -> str:
-    """LLVM IR of @futex_wait, @futex_wake, @pause and @cycles for this system (or the one named).
+    """LLVM IR of @futex_wait, @futex_wake, @thread_number, @get_cpus, @set_cpus, @pause and @cycles
+    for this system (or the one named).
 
     Raises PlatformError where there is none.
     """
@@ -82,6 +111,12 @@ def system_ir(system: str = sys.platform, machine: str | None = None) -> str:
             "it runs on Linux x86_64 and Linux aarch64",
         )
     system_calls = _SYSTEM_IR.format(
-        futex=_FUTEX_NUMBER[machine], wait=_WAIT_PRIVATE, wake=_WAKE_PRIVATE
+        futex=_FUTEX_NUMBER[machine],
+        wait=_WAIT_PRIVATE,
+        wake=_WAKE_PRIVATE,
+        mask=MASK_BYTES,
+        gettid=_GETTID_NUMBER[machine],
+        get_cpus=_SCHED_GETAFFINITY_NUMBER[machine],
+        set_cpus=_SCHED_SETAFFINITY_NUMBER[machine],
     )
     return system_calls + _CPU_IR[machine]

@@ -18,7 +18,7 @@ from functools import cache
 from typing import Any, Literal
 
 from terrazzo.errors import OptionError, PlatformError
-from terrazzo.targets.cpu import host
+from terrazzo.targets.cpu import host, matrix
 
 IntDot = Literal["vnni", "maddubs", "smmla", "sdot", "plain"]
 
@@ -35,8 +35,9 @@ class Isa:
     in one block of code (LLVM loads a block's broadcasts first, which spills the sums where they
     fill the registers); `f32_depth`: so many steps of a tile's rows are copied side by side (a
     multiple of 16; 0: they are read where they lie). `scalef`: 2^n is multiplied by an instruction.
-    `half`: f16 is converted by one. `reason`: why this one was chosen, `masked`: features of this
-    CPU that its code may not use; both for `terrazzo doctor`.
+    `half`: f16 is converted by one. `matrix`: products of bf16 with bf16 are summed in matrix tiles
+    (AMX), in their own order (see micro_amx.py). `reason`: why this one was chosen, `masked`:
+    features of this CPU that its code may not use; both for `terrazzo doctor`.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Isa:
     f32_depth: int = 0
     scalef: bool = False
     half: bool = True
+    matrix: bool = False
     reason: str = ""
     masked: tuple[str, ...] = ()
 
@@ -65,6 +67,7 @@ class Isa:
             "f32": f"multiply-adds of {self.lanes} lanes{libm}",
             "f16": f"widened by {halves}, then as f32",
             "bf16": "widened by shifts, then as f32",
+            **({"bf16 with bf16": "tdpbf16ps, tiles of 16 x 16 sums"} if self.matrix else {}),
             "q8_0, q6_k": dot + signs,
             "q4_0, q4_1": dot,
         }
@@ -83,9 +86,11 @@ _INT_DOTS = {
 }
 # features of this CPU that would serve and do not: `terrazzo doctor` names them
 _UNUSED = ("amx-int8", "amx-bf16", "avx512bf16", "avx512fp16", "bf16", "sve", "sve2")
+_VNNI = ("avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512vnni", "f16c", "fma")
 # name -> what the CPU must have, best first
 _NEEDS: dict[str, tuple[str, ...]] = {
-    "avx512vnni": ("avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512vnni", "f16c", "fma"),
+    "amx": ("amx-tile", "amx-bf16", *_VNNI),
+    "avx512vnni": _VNNI,
     "avx512": ("avx512f", "avx512bw", "avx512dq", "avx512vl", "f16c", "fma"),
     "avxvnni": ("avx2", "avxvnni", "f16c", "fma"),
     "avx2": ("avx2", "f16c", "fma"),
@@ -95,7 +100,8 @@ _NEEDS: dict[str, tuple[str, ...]] = {
 }
 # name -> how the features begin that came after the set: masked where it is asked for by name
 _LATER: dict[str, tuple[str, ...]] = {
-    "avx512vnni": (),
+    "amx": (),
+    "avx512vnni": ("amx",),
     "avx512": ("avx512vnni", "avx512bf16", "avx512fp16", "avxvnni", "avx10", "amx"),
     "avxvnni": ("avx512", "avxvnniint", "avxifma", "avxneconvert", "avx10", "amx"),
     "avx2": ("avx512", "avxvnni", "avxifma", "avxneconvert", "avx10", "amx"),
@@ -104,10 +110,14 @@ _LATER: dict[str, tuple[str, ...]] = {
     "plain": ("",),
 }
 _WIDE = ((14, 2), (4, 4), (3, 4), (2, 4), (1, 4))
+_WITH_VNNI: dict[str, Any] = {
+    "lanes": 16, "f32_tiles": _WIDE, "int_dot": "vnni", "int_lanes": 16,
+    "int_tiles": ((6, 2), (2, 4), (1, 4)), "prefetch": True, "f32_unroll": 1, "f32_depth": 512,
+    "scalef": True,
+}  # fmt: skip
 _SHAPES: dict[str, dict[str, Any]] = {
-    "avx512vnni": {"lanes": 16, "f32_tiles": _WIDE, "int_dot": "vnni", "int_lanes": 16,
-                   "int_tiles": ((6, 2), (2, 4), (1, 4)), "prefetch": True, "f32_unroll": 1,
-                   "f32_depth": 512, "scalef": True},
+    "amx": {**_WITH_VNNI, "matrix": True},
+    "avx512vnni": _WITH_VNNI,
     # without VNNI the 256-bit forms serve: sign transfer (vpsignb) has no 512-bit form
     "avx512": {"lanes": 16, "f32_tiles": _WIDE, "int_dot": "maddubs", "int_lanes": 8,
                "int_tiles": ((4, 1), (2, 2), (1, 4)), "prefetch": True, "f32_unroll": 1,
@@ -142,6 +152,16 @@ def host_features() -> frozenset[str]:
     return frozenset(f[1:] for f in host.facts().features.split(",") if f[:1] == "+")
 
 
+def lacking(name: str) -> list[str]:
+    """What keeps this CPU and its system from running set `name`. Asks Linux for the matrix tiles
+    if nothing else is missing."""
+    missing = [x for x in _NEEDS[name] if x not in host_features()]
+    if missing or "amx-tile" not in _NEEDS[name]:
+        return missing
+    refused = matrix.refused()
+    return [f"leave to use amx-tile ({refused})"] if refused else []
+
+
 @cache
 def detect(force: str = "") -> Isa:
     """The set named by `force`, or else by TERRAZZO_ISA, or else the best this machine runs.
@@ -155,16 +175,15 @@ def detect(force: str = "") -> Isa:
         raise PlatformError(f"CPU architecture {machine} is not supported", "use x86-64 or aarch64")
     arm = machine in ("aarch64", "arm64")
     cpu, features = host.facts().cpu, host.facts().features
-    lacking = {n: [x for x in need if x not in host_features()] for n, need in _NEEDS.items()}
     ours, half = names(arm), arm or "f16c" in host_features()
     name, why = (
         (force, "asked for") if force else (os.environ.get(SWITCH, ""), f"{SWITCH} asks for it")
     )
     if not name:
-        best = next(n for n in ours if not lacking[n])
+        best = next(n for n in ours if not lacking(n))
         better = ours[ours.index(best) - 1] if best != ours[0] else ""
         reason = (
-            f"{better} needs {' '.join(lacking[better])}" if better else "every feature is there"
+            f"{better} needs {' '.join(lacking(better))}" if better else "every feature is there"
         )
         if best == "plain":
             _log.warning("plain code runs, many times slower: %s", reason)
@@ -174,8 +193,8 @@ def detect(force: str = "") -> Isa:
         raise OptionError(
             f"unknown instruction set {name!r}{where}", f"choose from {', '.join(ours)}"
         )
-    if lacking[name]:
-        raise OptionError(f"this CPU ({cpu}) lacks {' '.join(lacking[name])} for {name}{where}",
+    if missing := lacking(name):
+        raise OptionError(f"this CPU ({cpu}) lacks {' '.join(missing)} for {name}{where}",
                           "let the set be detected")  # fmt: skip
     masked = tuple(sorted(x for x in host_features() if x.startswith(_LATER[name])))
     if name == "plain":
@@ -187,12 +206,13 @@ def detect(force: str = "") -> Isa:
 
 def unused(isa: Isa) -> list[str]:
     """Features of this CPU for such work that are not masked and that no set makes use of."""
-    return [x for x in _UNUSED if x in host_features() and x not in isa.masked]
+    used = _NEEDS[isa.name]
+    return [x for x in _UNUSED if x in host_features() and x not in (*isa.masked, *used)]
 
 
 def runnable() -> tuple[str, ...]:
     """Names of the sets this CPU can run, best first."""
-    return tuple(n for n in NAMES if all(x in host_features() for x in _NEEDS[n]))
+    return tuple(n for n in NAMES if not lacking(n))
 
 
 def cross(name: str, cpu: str = "", features: str = "", half: bool = True) -> Isa:

@@ -177,6 +177,7 @@ class PhaseEmitter:
             else:
                 self.fr.starts[v.name] = iv
                 self.fr.extents[v.name] = f.min(f.sub(hi, iv), v.step)
+                self.fr.follows[v.name] = f.add(iv, v.step), hi
             outer, self.trip = self.trip, f.op(f"icmp eq i64 {iv}, {lo}")
             self.body(s.body)
             self.trip = outer
@@ -225,7 +226,7 @@ def emit_count(program: Program) -> Function:
 def lower(kernel: Kernel, isa: Isa, strict: bool = False) -> tuple[str, tuple[str, ...], Program]:
     """A kernel's LLVM IR text, the names of its phases, and its nest IR. `strict`: with checks of
     indices and stored values."""
-    program = schedule(kernel)
+    program = schedule(kernel, isa.matrix)
     pieces: dict[str, Micro] = {}
     helpers: set[str] = set()
     functions: list[Function] = []

@@ -1,4 +1,4 @@
-"""f32 dot: C = A B on register tiles, B in panels of 16 columns of f32, f16 or bf16.
+"""f32 dot: C = A B on register tiles, B in panels of 16 columns of f32, f16, bf16 or i8.
 
 Goal: every element is one chain c = fma(a[i, k], b[k, j], c), k ascending, whatever M, tile or ISA,
 so a row's result never depends on its neighbours. Non-goals: packing, blocking for caches.
@@ -25,11 +25,13 @@ from terrazzo.targets.cpu.micro_base import (
     widths,
 )
 
+FEW = 4  # rows of a tile that memory keeps waiting
 _NEXT = 1024  # bytes of each panel, which comes from L2: a tile's panels fill L1 twice
 Pages = Literal["", "n", "k"]
 _ARGS = [("ptr", "a"), ("i64", "lda"), ("ptr", "b"), ("i64", "panel"), ("i64", "ldb"),
          ("ptr", "c"), ("i64", "ldc")]  # fmt: skip
 _AHEAD = [("ptr", "ahead"), ("i64", "ahead_lda")]
+_PAGES = [("ptr", "pages")]
 
 
 def dot_f32(isa: Isa, b_dtype: DType, pages: Pages = "") -> Micro:
@@ -38,17 +40,19 @@ def dot_f32(isa: Isa, b_dtype: DType, pages: Pages = "") -> Micro:
 
     C[M, up16(N)] = (first ? 0 : C) + A[M, K] B[K, N]. a: f32, row i at a + 4 * i * lda bytes. b:
     panel p (columns 16p..16p+15, all 16 readable) at b + p * panel bytes, its row k at + k * ldb
-    elements of `b_dtype` (f32, f16 or bf16; aligned to its element). c: f32, row i at
+    elements of `b_dtype` (f32, f16, bf16 or i8; aligned to its element). c: f32, row i at
     c + 4 * i * ldc; columns up to up16(N) are written. K may be 0. Reads no A row past M and no
     panel past N.
 
     With pages, b is an array of pointers. "n": one a panel (`panel` is not used). "k": one every 16
-    k-rows; panel p of rows 16q.. lies at b[q] + p * panel.
+    k-rows; panel p of rows 16q.. lies at b[q] + p * panel. One more argument, `ptr ahead`, lists as
+    many pages that are read next: while few rows stream a page of b, its place in the list is
+    brought near.
     """
     symbol = f"dot_f32_{b_dtype.name}_{isa.name}" + (f"_pages_{pages}" if pages else "")
     tiles = {t: _tile(isa, b_dtype, symbol, pages, *t) for t in widths(isa.f32_tiles)}
-    f = Function(symbol, [*_ARGS, ("i64", "M"), ("i64", "N"), ("i64", "K"), ("i1", "first")],
-                 linkage="internal")  # fmt: skip
+    args = [*_ARGS, ("i64", "M"), ("i64", "N"), ("i64", "K"), ("i1", "first")]
+    f = Function(symbol, [*args, *(_PAGES if pages else [])], linkage="internal")
 
     most = isa.f32_tiles[0][0] * TOGETHER
     copy = f.op(f"alloca [{most * _pitch(isa)} x float], align 64") if isa.f32_depth else ""
@@ -65,6 +69,7 @@ def dot_f32(isa: Isa, b_dtype: DType, pages: Pages = "") -> Micro:
 
         def call(f: Function, rows: int, wide: int, i: str, p: str) -> None:
             at = {"": f.mul(p, "%panel"), "n": f.mul(p, 8), "k": f.op(f"lshr i64 {k0}, 1")}[pages]
+            near = [("ptr", f.gep("%pages", at))] if pages else []
             skip = f.mul(f.mul(k0, "%ldb"), b_dtype.bytes)  # from a panel's start to its step k0
             a = f.gep("%a", f.mul(i, "%lda"), "float")
             ahead: list[tuple[str, str]] = []
@@ -89,6 +94,7 @@ def dot_f32(isa: Isa, b_dtype: DType, pages: Pages = "") -> Micro:
                 ("i64", {"": "0", "n": skip, "k": f.mul(p, "%panel")}[pages]),
                 ("i1", first),
                 *ahead,
+                *near,
             ]
             f.call("void", tiles[rows, wide].name, given)
 
@@ -142,6 +148,7 @@ def _tile(isa: Isa, dtype: DType, symbol: str, pages: Pages, rows: int, wide: in
         ("i64", "skip"),
         ("i1", "first"),
         *(_AHEAD if isa.f32_depth else []),
+        *(_PAGES if pages else []),
     ]
     f = Function(f"{symbol}_{rows}x{wide}", args, linkage="internal")
     lda = str(_pitch(isa)) if isa.f32_depth else "%lda"
@@ -153,17 +160,20 @@ def _tile(isa: Isa, dtype: DType, symbol: str, pages: Pages, rows: int, wide: in
     }
     start = [start_value(f, lanes, q) for q in at.values()]
 
-    def chain(k0: str, count: str, b: list[str], carried: list[str]) -> list[str]:
-        """`count` steps from k0 on; b points at its row of each panel."""
+    def chain(k0: str, count: str, b: list[str], near: list[str], carried: list[str]) -> list[str]:
+        """`count` steps from k0 on; b points at its row of each panel, near at what is brought near
+        as b is read."""
 
         def steps(unroll: int):
             def run(k: str, carried: list[str]) -> list[str]:
                 acc = dict(zip(at, carried, strict=True))
                 for u in range(unroll):
                     row = f.mul(f.mul(f.add(k, u), "%ldb"), dtype.bytes)
-                    if isa.prefetch and rows > 2:  # else there is no time to wait for L1
+                    if isa.prefetch and rows > 2 and not pages:  # else no time to wait for L1
                         for q in b:
                             prefetch(f, f.gep(q, f.add(row, _NEXT)), level=1)
+                    for q in near:
+                        prefetch(f, f.gep(q, row))
                     bv = {
                         (j, p): _columns(
                             f, isa, dtype, f.gep(f.gep(b[j], row), lanes * p * dtype.bytes)
@@ -193,15 +203,24 @@ def _tile(isa: Isa, dtype: DType, symbol: str, pages: Pages, rows: int, wide: in
         def page(k: str, carried: list[str]) -> list[str]:
             first = f.load("ptr", f.gep("%b", f.op(f"lshr i64 {k}, 1")), 8)  # 8 bytes every 16 rows
             b = [f.gep(f.gep(first, "%skip"), f.mul("%panel", j)) for j in range(wide)]
-            return chain(k, f.min(f.sub("%K", k), 16), b, carried)
+            near: list[str] = []
+            if rows <= FEW:
+                after = f.load("ptr", f.gep("%pages", f.op(f"lshr i64 {k}, 1")), 8)
+                lines = range(0, wide, max(64 // (16 * dtype.bytes), 1))
+                near = [f.gep(f.gep(after, "%skip"), f.mul("%panel", j)) for j in lines]
+            return chain(k, f.min(f.sub("%K", k), 16), b, near, carried)
 
         done = f.loop("0", "%K", 16, [(v, x) for x in start], page)
     else:
+        near: list[str] = []
         if pages == "n":
             b = [f.gep(f.load("ptr", f.gep("%b", 8 * j), 8), "%skip") for j in range(wide)]
+            if rows <= FEW:
+                after = [f.load("ptr", f.gep("%pages", 8 * j), 8) for j in range(wide)]
+                near = [f.gep(p, "%skip") for p in after]
         else:
             b = [f.gep("%b", f.mul("%panel", j)) for j in range(wide)]
-        done = chain("0", "%K", b, start)
+        done = chain("0", "%K", b, near, start)
     for q, x in zip(at.values(), done, strict=True):
         f.store(v, x, q, 4)
     f.put("ret void")
@@ -220,6 +239,9 @@ def _columns(f: Function, isa: Isa, dtype: DType, p: str) -> str:
     lanes = isa.lanes
     if dtype.name == "f32":
         return f.load(f"<{lanes} x float>", p, 4)
+    if dtype.name == "i8":
+        code = f.op(f"sext <{lanes} x i8> {f.load(f'<{lanes} x i8>', p, 1)} to <{lanes} x i32>")
+        return f.op(f"sitofp <{lanes} x i32> {code} to <{lanes} x float>")
     bits = f.load(f"<{lanes} x i16>", p, 2)
     if dtype.name == "f16":
         return half_to_float(f, isa.half, lanes, bits)

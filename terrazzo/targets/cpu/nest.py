@@ -25,12 +25,13 @@ class Buf:
 
     kind "tile": every element of the axes; "row": one row, reused by each row in flight (axes =
     column); "panels": B operand, [axes[1]/16][cap of axes[0]][16] (k-major panels of 16 columns);
-    "a8": rows of the format a8, the last axis as in memory.
+    "pairs": the same in bf16, k-rows in pairs, for matrix tiles (see micro_amx.py); "a8": rows of
+    the format a8, the last axis as in memory.
     """
 
     name: str
     axes: tuple[str, ...]
-    kind: Literal["tile", "row", "panels", "a8"] = "tile"
+    kind: Literal["tile", "row", "panels", "pairs", "a8"] = "tile"
 
 
 @dataclass(frozen=True)
@@ -64,24 +65,37 @@ class Nest:
 
 @dataclass(frozen=True)
 class OperandA:
-    """rows x k, f32 or a8 in `buf`, or read in place from global memory (`load`)."""
+    """rows x k, f32 or a8 in `buf`, or read in place from global memory (`load`; for matrix tiles
+    bf16)."""
 
     buf: Buf | None = None
     load: Load | None = None
 
 
 @dataclass(frozen=True)
+class Ahead:
+    """Pages that a loop reads next, their addresses listed in `buf`; `wraps`: in its next trip."""
+
+    load: Load
+    buf: Buf
+    wraps: bool
+
+
+@dataclass(frozen=True)
 class OperandB:
     """Panels of 16 columns. kind "panels": packed in `buf`; "p16": a weight tensor in layout p16,
-    read in place (decoded into `buf` first if the activations are f32 and the weights low-bit);
+    read in place (decoded into `buf` first if the activations are f32 and the weights low-bit, or
+    for matrix tiles);
     "rows": a tensor whose rows along k lie in memory as they are read; "paged_k" and "paged_v":
-    pages of a KV cache read in place, their addresses listed in `buf`; `page` is the page length.
+    pages of a KV cache read in place, their addresses listed in `buf`; `page` is the page length,
+    `ahead` what is brought near meanwhile.
     """
 
     kind: Literal["panels", "p16", "rows", "paged_k", "paged_v"]
     buf: Buf | None = None
     load: Load | None = None
     page: int = 0
+    ahead: Ahead | None = None
 
 
 @dataclass(frozen=True)
@@ -175,7 +189,8 @@ def _format(body: tuple[NestStmt, ...], pad: str, out: list[str]) -> None:
             b = s.b.buf.name if s.b.buf else ""
             b = f"{s.b.kind} {s.b.load.param if s.b.load else ''} {b}".strip()
             c = f"{s.c.name}[{' '.join(s.m)}, {s.n}] (first={s.first})"
-            out.append(f"{pad}dot {c} += {a} . {b} over {s.k}")
+            near = f", {s.b.ahead.load.param} ahead" if s.b.ahead else ""
+            out.append(f"{pad}dot {c} += {a} . {b} over {s.k}{near}")
         elif isinstance(s, Copy):
             out.append(f"{pad}copy {s.dst.name} <- {s.src.name}")
         else:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
-from terrazzo.targets.cpu import host, jit, sealed
+from terrazzo.targets.cpu import cachefile, host, jit, sealed
 
 KIND = "objects"
 
@@ -44,7 +44,18 @@ def make_key(*parts: str) -> str:
 
 def get_or_build(key: str, build: Callable[[], bytes]) -> bytes:
     """The object stored under `key`, else what `build` makes, stored for the next time."""
-    return sealed.get_or_build(KIND, f"{key}.o", key, build)
+
+    def build_in_room() -> bytes:
+        _make_room()
+        return build()
+
+    return sealed.get_or_build(KIND, f"{key}.o", key, build_in_room)
+
+
+@cache
+def _make_room() -> None:
+    """Once a process, and only if it compiles at all."""
+    cachefile.trim(KIND, cachefile.OBJECT_BYTES)
 
 
 def module(ir_text: str, isa: host.TargetIsa) -> jit.Module:

@@ -25,9 +25,16 @@ import numpy as np
 from terrazzo.errors import OptionError, PlatformError
 from terrazzo.targets.cpu import host, jit, objcache
 from terrazzo.targets.cpu.builtin import builtin, definition
-from terrazzo.targets.cpu.pool_ir import HABITS, MAILBOXES, STRIDE, pool_ir
+from terrazzo.targets.cpu.pool_ir import (
+    HABITS,
+    MAILBOXES,
+    MASKS,
+    MAX_THREADS,
+    POOL_BYTES,
+    STRIDE,
+    pool_ir,
+)
 
-MAX_THREADS = 256
 DONE, CANCELLED, FAULT = 0, 1, 2
 HUGE_PAGE = 2 << 20
 
@@ -162,7 +169,7 @@ class Pool:
         self._libc = ctypes.CDLL(None)
         self._cycle_s: float | None = None
         self._spins = (barrier_spin_us, idle_spin_us)
-        self._memory = private_memory(MAILBOXES + STRIDE * MAX_THREADS)
+        self._memory = private_memory(POOL_BYTES)
         self._words = self._memory.view(np.int64)
         self._address = self._memory.ctypes.data
         self._reset()
@@ -186,7 +193,7 @@ class Pool:
         """The state of a pool without workers; what a forked child starts from."""
         self._memory[:] = 0
         self._words[1:3] = (1, _main_ident)
-        habits = self._memory[HABITS:].view(np.int64)
+        habits = self._memory[HABITS:MASKS].view(np.int64)
         for habit in (habits, habits[2:]):
             habit[:: STRIDE // 8] = 1 << 40  # at first every spin goes to its limit
         self._handles: list[ctypes.c_ulong] = []

@@ -8,8 +8,9 @@ because Intel's prefetcher fetches lines in pairs):
               main thread, i32 lock: 0 free, 1 held, 2 held and wanted, i64 ns that threads slept
               at barriers } | 128 i32 arrivals
               256 i32 phase | 384 i32 sleepers | 512 + 128 * tid: mailbox
-    mailbox:  { i32 sequence, i32 sleepers, i32 tid, pad, ptr pool }, and on its second line the
-              thread's habits of waiting { i64 budget, i64 turns }: 64 barriers, 80 programs
+    mailbox:  { i32 sequence, i32 sleepers, i32 tid, i32 CPU, ptr pool, 2 of pool_apart_ir.py }, and
+              on its second line the thread's habits of waiting { i64 budget, i64 turns }: 64
+              barriers, 80 programs
     program:  i64 x 16 { entries, count, threads, control, profile or 0, guarded 0/1, barrier spin,
               idle spin, pool, program to run next or 0, 6 of pool_crowd_ir.py }
     entry:    { ptr phase, ptr table }
@@ -30,12 +31,16 @@ from __future__ import annotations
 
 from string import Template
 
-from terrazzo.targets.cpu.futex import system_ir
+from terrazzo.targets.cpu.futex import MASK_BYTES, system_ir
+from terrazzo.targets.cpu.pool_apart_ir import APART_IR
 from terrazzo.targets.cpu.pool_crowd_ir import CROWD_IR, LONGEST_NS, REST_NS, SHORTEST_NS
 from terrazzo.targets.cpu.pool_entry_ir import ENTRY_IR
 
 ARRIVALS, PHASE, SLEEPERS, MAILBOXES, STRIDE = 128, 256, 384, 512, 128
 HABITS = MAILBOXES + 64
+MAX_THREADS = 256
+MASKS = MAILBOXES + STRIDE * MAX_THREADS
+POOL_BYTES = MASKS + MASK_BYTES * MAX_THREADS
 LEAST_PAUSES = 32  # about 1 µs: the skew of threads that do equal work
 
 _IR = r"""
@@ -230,12 +235,19 @@ entry:
   %pool = load ptr, ptr %poolp
   %habit = getelementptr i8, ptr %mail, i64 80
   %slept = getelementptr i8, ptr %mail, i64 96 ; of idleness: nobody asks
+  %cpup = getelementptr i8, ptr %mail, i64 12
+  %numberp = getelementptr i8, ptr %mail, i64 24
+  %number = call i64 @thread_number()
+  store atomic i64 %number, ptr %numberp release, align 8
   br label %idle
 idle:
   %last = phi i32 [ 0, %entry ], [ %now, %work ]
   %patience = phi i64 [ 0, %entry ], [ %spin, %work ]
+  %cpu = call i32 @sched_getcpu()
+  store atomic i32 %cpu, ptr %cpup monotonic, align 4
   %now = call i32 @wait_change(ptr %mail, i32 %last, ptr %sleepers, ptr %habit,
                                i64 %patience, i64 7, ptr %slept)
+  call void @spread(ptr %pool, ptr %mail, i32 %tid)
   %program = load ptr, ptr %pool
   %quit = icmp eq ptr %program, null
   br i1 %quit, label %out, label %work
@@ -254,15 +266,27 @@ out:
 ; Hands the pool's program to the workers 1 .. n-1 by their mailboxes.
 define internal void @post(ptr %pool, i64 %n) nounwind {
 entry:
+  %several = icmp ugt i64 %n, 1
+  br i1 %several, label %look, label %out
+look:
+  %own = call i32 @sched_getcpu()
   br label %next
 next:
-  %t = phi i64 [ 1, %entry ], [ %t1, %posted ]
+  %t = phi i64 [ 1, %look ], [ %t1, %posted ]
   %left = icmp ult i64 %t, %n
   br i1 %left, label %one, label %out
 one:
   %scaled = mul i64 %t, $STRIDE
   %off = add i64 %scaled, $MAILBOXES
   %mail = getelementptr i8, ptr %pool, i64 %off
+  %cpup = getelementptr i8, ptr %mail, i64 12
+  %cpu = load atomic i32, ptr %cpup monotonic, align 4
+  %shared = icmp eq i32 %cpu, %own
+  br i1 %shared, label %apart, label %tell
+apart:
+  call void @keep_off(ptr %pool, ptr %mail, i64 %t, i32 %own)
+  br label %tell
+tell:
   %seq = load atomic i32, ptr %mail monotonic, align 4
   %new = add i32 %seq, 1
   %x = atomicrmw xchg ptr %mail, i32 %new seq_cst
@@ -271,6 +295,11 @@ one:
   %asleep = icmp ne i32 %s, 0
   br i1 %asleep, label %wake, label %posted
 wake:
+  br i1 %shared, label %call, label %turn
+turn:
+  call void @keep_off(ptr %pool, ptr %mail, i64 %t, i32 %own)
+  br label %call
+call:
   call void @futex_wake(ptr %mail, i32 1)
   br label %posted
 posted:
@@ -313,5 +342,8 @@ def pool_ir(machine: str | None = None) -> str:
         HABITS=HABITS,
         LEAST=LEAST_PAUSES,
     )
+    apart = Template(APART_IR).substitute(
+        MASKS=MASKS, MASK_BYTES=MASK_BYTES, MASK_BITS=8 * MASK_BYTES, MASK_WORDS=MASK_BYTES // 8
+    )
     crowd = Template(CROWD_IR).substitute(SHORTEST=SHORTEST_NS, LONGEST=LONGEST_NS, REST=REST_NS)
-    return system_ir(machine=machine) + crowd + offsets + ENTRY_IR
+    return system_ir(machine=machine) + crowd + apart + offsets + ENTRY_IR

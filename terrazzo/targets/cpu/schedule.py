@@ -10,16 +10,18 @@ goals: tile sizes, vector code.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from terrazzo.ir.graph import walk
 from terrazzo.ir.ops import Carry, Expect, Kernel, Load, Loop, Op, Stmt, Store
 from terrazzo.ir.pages import paged
-from terrazzo.ir.types import DType, Format, Value, bf16, f16, f32
+from terrazzo.ir.types import DType, Format, Value, bf16, f16, f32, i8, plain
 from terrazzo.targets.cpu.access import unit_axis
 from terrazzo.targets.cpu.builder import W
 from terrazzo.targets.cpu.effects import stores
 from terrazzo.targets.cpu.fuse import NestBuilder
 from terrazzo.targets.cpu.nest import (
+    Ahead,
     Buf,
     Copy,
     Dot,
@@ -31,6 +33,7 @@ from terrazzo.targets.cpu.nest import (
     Program,
     Root,
 )  # fmt: skip
+from terrazzo.targets.cpu.scratch import STEPS
 
 FEW_ROWS = 4  # the rows of one register tile
 
@@ -38,10 +41,23 @@ FEW_ROWS = 4  # the rows of one register tile
 class Scheduler(NestBuilder):
     """Dots, loops and phases; see the top of the file."""
 
+    def __init__(self, kernel: Kernel, matrix: bool) -> None:
+        super().__init__(kernel)
+        self.matrix = matrix
+
     # -- dots -----------------------------------------------------------------------------------
-    def operand_a(self, v: Value, m: tuple[str, ...], k: str, low_bit: bool) -> OperandA:
+    def tiled(self, a: Value, b: Value, k: str) -> bool:
+        """Whether a product goes to matrix tiles: bf16 with bf16, in blocks of k that end where
+        the instruction's steps do: then results do not depend on how long they are."""
+        axis = self.kernel.axis(k)
+        even = not axis.block or (axis.cap is not None and axis.cap % STEPS == 0)
+        return self.matrix and even and {plain(a.dtype), plain(b.dtype)} == {bf16}
+
+    def operand_a(
+        self, v: Value, m: tuple[str, ...], k: str, low_bit: bool, tiled: bool
+    ) -> OperandA:
         """`low_bit`: the other operand is low-bit weights; then a8 rows are read in place, else
-        decoded."""
+        decoded. `tiled`: the product goes to matrix tiles."""
         if v.id in self.mat:
             return OperandA(buf=self.mat[v.id])
         d = self.graph.defs[v.id]
@@ -50,8 +66,9 @@ class Scheduler(NestBuilder):
             self.pending.append(Root("quantize", v, packed=b))
             return OperandA(buf=b)
         if isinstance(d, Load) and len(m) <= 1 and unit_axis(self.graph, d) == k:
-            plain = all(not (isinstance(e, Value) and e.axes) for e in d.index)
-            if (isinstance(v.dtype, Format) and low_bit) or (v.dtype == f32 and plain):
+            regular = all(not (isinstance(e, Value) and e.axes) for e in d.index)
+            direct = v.dtype == (bf16 if tiled else f32) and regular
+            if (isinstance(v.dtype, Format) and low_bit) or direct:
                 return OperandA(load=d)
         b = self.buf((*m, k), name="a")
         self.pending.append(Root("mat", v, b))
@@ -74,7 +91,7 @@ class Scheduler(NestBuilder):
             if isinstance(fmt, Format) and fmt.layout == "p16":
                 low_bit = isinstance(a_dtype, DType) and fmt.group > 1
                 return OperandB("p16", self.buf((k, n), "panels", "w") if low_bit else None, core)
-        if isinstance(core, Load) and self.kernel.param(core.param).dtype in (f32, *_HALF):
+        if isinstance(core, Load) and self.kernel.param(core.param).dtype in _READ_IN_PLACE:
             p = paged(self.graph, core)
             if p is not None and p.page == 16:
                 lane = unit_axis(self.graph, core)
@@ -88,15 +105,24 @@ class Scheduler(NestBuilder):
         self.pending.append(Root("pack", v, b))
         return OperandB("panels", b)
 
+    def tiled_b(self, v: Value, k: str, n: str) -> OperandB:
+        """The right operand of a product on matrix tiles."""
+        d, b = self.graph.defs[v.id], self.buf((k, n), "pairs", "w")
+        if isinstance(d, Load) and isinstance(v.dtype, Format):
+            return OperandB("p16", b, d)
+        self.need([v])  # the loops that pack pairs make no reductions
+        self.pending.append(Root("pack", v, b))
+        return OperandB("panels", b)
+
     def in_place(self, load: Load, m: tuple[str, ...], n: str) -> bool:
         """Whether a right operand is read where it lies: whole vectors along n, and nothing to be
         gained from a copy: f32, or read by so few rows that each element is widened once."""
         extent, rows = self.static(n), 1
         for axis in m:
             rows *= self.static(axis) or FEW_ROWS + 1
-        plain = all(not (isinstance(e, Value) and e.axes) for e in load.index)
+        regular = all(not (isinstance(e, Value) and e.axes) for e in load.index)
         once = self.kernel.param(load.param).dtype == f32 or rows <= FEW_ROWS
-        return plain and once and extent % W == 0 < extent and unit_axis(self.graph, load) == n
+        return regular and once and extent % W == 0 < extent and unit_axis(self.graph, load) == n
 
     def static(self, axis: str) -> int:
         """The extent of a whole dimension if it is known now, else 0."""
@@ -153,8 +179,9 @@ class Scheduler(NestBuilder):
             if x.result.id in read
         ):
             self.flush()  # operands read in place are read now
-        ob = self.operand_b(b, a.dtype, m, k, n[0])
-        oa = self.operand_a(a, m, k, self.low_bit(b))
+        tiled = self.tiled(a, b, k)
+        ob = self.tiled_b(b, k, n[0]) if tiled else self.operand_b(b, a.dtype, m, k, n[0])
+        oa = self.operand_a(a, m, k, self.low_bit(b), tiled)
         self.flush()
         self.out.append(Dot(op, oa, ob, c, m, n[0], k, first))  # type: ignore[arg-type]
         for var_id, (_, buf) in carries.items():
@@ -266,12 +293,29 @@ class Scheduler(NestBuilder):
         scalars = tuple(c for c in s.carries if not c.var.axes)
         self.flush()
         self.need([c.next for c in scalars])
-        inner = (*self.out, *copies)
+        inner = (*self.ahead(self.out, v.name), *copies)
         self.out = [*outer, ForLoop(s, inner, scalars, tuple(fill))]
         self.mat = saved
         del self.loaded[outside:]
         for c, b in bufs.values():
             self.place(c.result, b)
+
+    def ahead(self, body: list[NestStmt], axis: str) -> list[NestStmt]:
+        """Each product with pages along the loop's blocks brings the pages near that the loop's
+        next such product reads: no chip's prefetcher follows a table."""
+        reads = [
+            n
+            for n, s in enumerate(body)
+            if isinstance(s, Dot) and s.b.page and s.b.buf is not None and s.b.buf.axes == (axis,)
+        ]
+        out = list(body)
+        for n, at in enumerate(reads):
+            last = n + 1 == len(reads)
+            s, after = body[at], body[reads[0 if last else n + 1]]
+            if isinstance(s, Dot) and isinstance(after, Dot) and after.b.load is not None:
+                near = Ahead(after.b.load, self.buf((axis,), "row", "p"), last)
+                out[at] = replace(s, b=replace(s.b, ahead=near))
+        return out
 
     def before_stores(self, s: Loop) -> None:
         """Write down what was loaded before a loop that stores to it, and is used later."""
@@ -300,8 +344,9 @@ class Scheduler(NestBuilder):
                 ):
                     m = tuple(x for x in a.axes if x not in k)
                     pending = {r.value.id for r in self.pending}
-                    if a.id not in pending and self.operand_a(a, m, k[0], False).buf is None:
-                        continue  # read in place
+                    tiled = self.tiled(a, b, k[0])
+                    if a.id not in pending:
+                        self.operand_a(a, m, k[0], False, tiled)
 
     def run(self) -> Program:
         phases: list[Phase] = []
@@ -370,8 +415,10 @@ def _uneven(grid: Loop) -> bool:
 
 
 _HALF = (f16, bf16)
+_READ_IN_PLACE = (f32, *_HALF, i8)
 
 
-def schedule(kernel: Kernel) -> Program:
-    """Raises KernelError for what the CPU target cannot run."""
-    return Scheduler(kernel).run()
+def schedule(kernel: Kernel, matrix: bool) -> Program:
+    """`matrix`: products of bf16 go to matrix tiles. Raises KernelError for what the CPU target
+    cannot run."""
+    return Scheduler(kernel, matrix).run()

@@ -15,6 +15,7 @@ from terrazzo.targets.cpu.builder import W
 if TYPE_CHECKING:  # a start from cached code needs this file, and not the nest IR
     from terrazzo.targets.cpu.nest import Buf
 
+STEPS = 32  # of bf16 along k in one instruction on matrix tiles
 FIXED = 4096  # rows of blocks up to this wide have a pitch that the code knows
 
 
@@ -87,6 +88,10 @@ class Layout:
             return str(n + W if n >= 64 else n)
         return self.to.add(self.to.roundup(size, W), W)
 
+    def depth(self, b: Buf) -> str:
+        """K-rows of a buffer of pairs: whole steps of the instruction."""
+        return self.to.roundup(self.size(b.axes[0]), STEPS)
+
     def a8_bytes(self, n: str) -> str:
         """Bytes of a row of n values in a8, in whole cache lines."""
         eighth = str(int(n) // 8) if n.isdigit() else self.to.eighth(n)
@@ -99,6 +104,8 @@ class Layout:
             return "64"
         if b.kind == "panels":
             n = to.mul(to.mul(to.roundup(self.room(b.axes[1]), W), self.size(b.axes[0])), 4)
+        elif b.kind == "pairs":
+            n = to.mul(to.roundup(self.room(b.axes[1]), W), to.mul(self.depth(b), 2))
         else:
             rows = "1"
             for a in b.axes[:-1] if b.kind in ("tile", "a8") else ():

@@ -53,6 +53,7 @@ def _read(path: Path, key: str) -> bytes | None:
     if fd is None:
         return None
     with open(fd, "rb") as file:
+        cachefile.touch(fd)
         data = file.read()
     content = data[_HEADER.size :]
     header = data[: _HEADER.size]

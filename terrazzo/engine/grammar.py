@@ -1,0 +1,137 @@
+"""Answers that match a grammar: which tokens may come next, by llguidance's matcher."""
+
+from __future__ import annotations
+
+import json
+from collections import OrderedDict
+from typing import Any, Protocol
+
+import numpy as np
+
+from terrazzo.engine.request import Grammar
+from terrazzo.errors import GrammarError
+from terrazzo.models.tokenizer import Tokenizer
+
+KEPT = 32  # grammars that stay compiled
+# Between the parts of JSON: at most a line break with an indent. A grammar that allows any number
+# of spaces lets a model write spaces for ever.
+JSON_OPTIONS = {"whitespace_pattern": r"(\n[ ]{0,16}|[ ]?)"}
+
+
+class Matcher(Protocol):
+    """Where one answer is in its grammar."""
+
+    def mask(self, out: np.ndarray) -> None:
+        """The tokens that may come next, bits of u32 [vocab / 32, rounded up], lowest first."""
+        ...
+
+    def accept(self, token: int) -> bool:
+        """Go on by a token; False, and nothing changes, if it may not come next."""
+        ...
+
+    def rollback(self, count: int) -> None:
+        """Take back the last `count` tokens."""
+        ...
+
+    @property
+    def done(self) -> bool:
+        """Whether the answer is whole and nothing may follow."""
+        ...
+
+    def copy(self) -> Matcher: ...
+
+
+class GuidanceMatcher:
+    """llguidance's. Raises GrammarError where it gives up (a limit on its work, a defect)."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+        self._check()
+
+    def mask(self, out: np.ndarray) -> None:
+        self._inner.unsafe_compute_mask_ptr(out.ctypes.data, out.nbytes)
+        self._check()
+
+    def accept(self, token: int) -> bool:
+        taken = self._inner.try_consume_tokens([token]) == 1
+        self._check()
+        return taken
+
+    def rollback(self, count: int) -> None:
+        if count:
+            self._inner.rollback(count)
+            self._check()
+
+    @property
+    def done(self) -> bool:
+        return self._inner.is_stopped()
+
+    def copy(self) -> GuidanceMatcher:
+        return GuidanceMatcher(self._inner.deep_copy())
+
+    def _check(self) -> None:
+        if self._inner.is_error():
+            lines = self._inner.get_error().strip().splitlines()
+            raise GrammarError(
+                f"the grammar cannot be followed: {lines[0] if lines else 'no reason given'}",
+                "simplify it",
+            )
+
+
+class Grammars:
+    """Makes matchers over a model's vocabulary; the last few grammars stay compiled."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        import llguidance  # takes a while: only those who ask for a grammar wait
+
+        self._library = llguidance
+        self._tokenizer = llguidance.LLTokenizer(
+            llguidance.TokenizerWrapper(_Vocabulary(tokenizer)),
+            eos_token=sorted(tokenizer.eos_ids),
+        )
+        self._compiled: OrderedDict[Grammar, GuidanceMatcher] = OrderedDict()
+
+    def matcher(self, grammar: Grammar) -> GuidanceMatcher:
+        """At the grammar's beginning. Raises GrammarError if it is wrong or too large."""
+        known = self._compiled.get(grammar)
+        if known is None:
+            known = self._compiled[grammar] = self._compile(grammar)
+            if len(self._compiled) > KEPT:
+                self._compiled.popitem(last=False)
+        self._compiled.move_to_end(grammar)
+        return known.copy()
+
+    def _compile(self, grammar: Grammar) -> GuidanceMatcher:
+        lib = self._library.LLMatcher
+        try:
+            if grammar.kind in ("json_schema", "json_object"):
+                schema = json.loads(grammar.text) if grammar.text else {"type": "object"}
+                text = lib.grammar_from_json_schema(schema, defaults=JSON_OPTIONS)
+            elif grammar.kind == "regex":
+                text = lib.grammar_from_regex(grammar.text)
+            else:
+                text = lib.grammar_from_lark(grammar.text)
+            inner = lib(self._tokenizer, text, log_level=0)
+        except (ValueError, RecursionError) as error:
+            raise GrammarError(f"the {grammar.kind} cannot be read: {error}") from None
+        if inner.is_error():
+            reason = inner.get_error().strip().splitlines()[0]
+            raise GrammarError(f"the {grammar.kind} cannot be enforced: {reason}", "simplify it")
+        return GuidanceMatcher(inner)
+
+
+class _Vocabulary:
+    """A tokenizer as llguidance wants one."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._encode = tokenizer.encode
+        ids = range(tokenizer.vocab_size)
+        self.eos_token_id = min(tokenizer.eos_ids)
+        self.bos_token_id = tokenizer.bos_id
+        self.tokens = [tokenizer.piece(i) for i in ids]
+        self.special_token_ids = [i for i in ids if tokenizer.is_special(i)]
+
+    def __call__(self, text: bytes | str) -> list[int]:
+        if isinstance(text, bytes):
+            text = text.decode("utf-8", "replace")
+        return self._encode(text, bos=False)

@@ -1,0 +1,117 @@
+"""Kernels whose bf16 products go to matrix tiles, bit for bit, however their operands come."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_micro_amx import BF16, by_contract, normal
+
+import terrazzo.lang as tz
+from terrazzo.ir.packed import Packed
+from terrazzo.ir.types import Format
+from terrazzo.kernels import linear
+from terrazzo.runtime import launch
+from terrazzo.targets.cpu import isa as isas
+from terrazzo.targets.cpu import layouts
+
+pytestmark = pytest.mark.skipif("amx" not in isas.runnable(), reason="this machine has no AMX")
+m, n, k = tz.dims("m n k")
+
+
+@tz.kernel
+def computed(
+    a: tz.gm[tz.bf16, m, k],
+    b: tz.gm[tz.bf16, n, k],
+    out: tz.gm[tz.f32, m, n],
+    M: tz.const = 48,
+    N: tz.const = 64,
+    K: tz.const = 64,
+):
+    """out = (2 a) @ (b / (sum of b's row's squares or 1))ᵀ: operands that are no tensors."""
+    for i, j in tz.grid(m, n, step=(M, N)):
+        acc = tz.zeros(i, j)
+        for p in tz.loop(k, step=K):
+            w = b[j, p].to(tz.f32)
+            w = (w / tz.maximum(tz.sum(w * w, axis=p), 1.0)).to(tz.bf16)
+            acc += (a[i, p] + a[i, p]) @ w
+        out[i, j] = acc
+
+
+def run(kernel: tz.Kernel, threads: int = 2, **args: object) -> np.ndarray:
+    launch.run(launch.prepare(kernel, (), args, isa=isas.detect("amx")), threads)
+    out = args["out"]
+    assert isinstance(out, np.ndarray)
+    return out
+
+
+def panels(w: np.ndarray) -> Packed:
+    data = layouts.pack_float(w).reshape(layouts.panels(len(w)), -1).view(np.uint8)
+    return Packed(Format("bf16", 1, layouts.LAYOUT), w.shape, data)
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    rows=st.integers(1, 70), cols=st.integers(1, 70), depth=st.integers(1, 100),
+    tiles=st.sampled_from([(128, 256, 256), (32, 32, 32), (7, 16, 64)]), seed=st.integers(0, 99),
+)  # fmt: skip
+def test_every_way_to_an_operand_gives_the_same_bits(
+    rows: int, cols: int, depth: int, tiles: tuple[int, int, int], seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    a, b = normal(rng, rows, depth), normal(rng, depth, cols)
+    want = by_contract(a, b)
+    size = dict(zip("MNK", tiles, strict=True))
+    wt = np.ascontiguousarray(b.T)
+    padded = np.zeros((rows, depth + 5), BF16)
+    padded[:, :depth] = a
+    for left in (a, padded[:, :depth]):
+        out = np.full((rows, cols), np.nan, np.float32)
+        assert np.array_equal(run(linear.matmul, a=left, b=b, out=out, **size), want)
+    for w in (wt, panels(wt)):
+        out = np.full((rows, cols), np.nan, np.float32)
+        assert np.array_equal(run(linear.linear, a=a, w=w, out=out, **size), want)
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    rows=st.integers(1, 60), cols=st.integers(1, 70), depth=st.integers(1, 64),
+    seed=st.integers(0, 99),
+)  # fmt: skip
+def test_computed_operands(rows: int, cols: int, depth: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    a, b = normal(rng, rows, depth), normal(rng, cols, depth)
+    wide = b.astype(np.float64)
+    w = wide / np.maximum((wide * wide).sum(1, keepdims=True), 1)
+    out = run(computed, a=a, b=b, out=np.full((rows, cols), np.nan, np.float32))
+    exact = 2 * a.astype(np.float64) @ w.T
+    # w is off by its rounding to bf16 (and a few of f32 before); sums as in tests/kernels
+    size = 2 * np.abs(a.astype(np.float64)) @ np.abs(w).T
+    assert (np.abs(out - exact) <= size * (2.0**-8 + (depth + 80) * 2.0**-24) * 1.01).all()
+
+
+def test_odd_blocks_along_k_keep_the_chain() -> None:
+    """Blocks of 48 steps end inside an instruction: sums are those of the other sets."""
+    rng = np.random.default_rng(4)
+    a, b = normal(rng, 20, 200), normal(rng, 200, 30)
+    args = {"a": a, "b": b, "K": 48, "N": 48}
+    got = run(linear.matmul, out=np.ones((20, 30), np.float32), **args)
+    other = np.ones((20, 30), np.float32)
+    other_isa = isas.detect("avx512vnni")
+    launch.run(launch.prepare(linear.matmul, (), {**args, "out": other}, isa=other_isa), 1)
+    assert np.array_equal(got, other)
+    whole = run(linear.matmul, a=a, b=b, out=np.ones((20, 30), np.float32))
+    assert not np.array_equal(whole, got)
+
+
+def test_rows_threads_and_tiles_do_not_matter() -> None:
+    rng = np.random.default_rng(5)
+    a, b = normal(rng, 67, 320), normal(rng, 320, 50)
+    whole = run(linear.matmul, a=a, b=b, out=np.ones((67, 50), ml_dtypes.bfloat16))
+    for first, last in ((0, 1), (16, 49), (66, 67)):
+        for threads in (1, 2):
+            out = np.ones((last - first, 50), ml_dtypes.bfloat16)
+            got = run(linear.matmul, threads, a=a[first:last], b=b, out=out, M=32, N=16, K=96)
+            assert np.array_equal(got, whole[first:last])
