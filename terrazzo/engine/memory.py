@@ -17,7 +17,7 @@ from functools import cached_property
 import numpy as np
 
 from terrazzo.errors import MemoryShortage, OptionError
-from terrazzo.models.kv_cache import KINDS, PAGE, Kind, KVCache, page_bytes
+from terrazzo.models.kv_cache import KINDS, PAGE, Kind, KVCache, elements, page_bytes
 from terrazzo.models.llama import Budget
 from terrazzo.models.llama_layers import Layers, StepIndices
 from terrazzo.models.outline import Outline
@@ -126,6 +126,10 @@ class Planner:
     def _weights(self) -> int:
         return self.outline.packed_bytes() + self.outline.vector_bytes()
 
+    def block_bytes(self, kv: Kind) -> int:
+        """Of one block of the KV cache, in all layers."""
+        return page_bytes(self.outline.config, elements(self.outline.config, kv))
+
     def parts(self, w: Wanted, context: int) -> tuple[Part, ...]:
         """All but the KV cache."""
         c, rows = self.outline.config, w.rows or w.parallel
@@ -158,7 +162,7 @@ class Planner:
             b = Budget(w.tokens, w.parallel, 1, rows)
             indices = StepIndices.empty(b.tokens, b.seqs, 1, b.spans, b.rows)
             logits = private_memory(4 * rows * c.vocab_size).view(np.float32).reshape(rows, -1)
-            sketch, cache = Sketch("step", w.threads), KVCache(c, 1, w.kv)
+            sketch, cache = Sketch("step", w.threads), KVCache(c, 1, elements(c, w.kv))
             Layers(c, self.outline.stand_in(), cache, indices, logits, sketch, int8=w.int8)
             self._sketches[key] = sketch.place().size, sketch.scratch()
         return self._sketches[key]
@@ -171,7 +175,7 @@ class Planner:
                 f"context is {wanted.context:,}", f"this model's goes from 1 to {most:,}"
             )
         context = wanted.context or self.largest_context(wanted, memory) or most
-        block = page_bytes(self.outline.config, wanted.kv)
+        block = self.block_bytes(wanted.kv)
         parts = self.parts(wanted, context)
         left = memory - sum(p.bytes for p in parts)
         whole = wanted.parallel * -(-context // PAGE)
@@ -193,7 +197,7 @@ class Planner:
 
     def largest_context(self, w: Wanted, memory: int) -> int:
         """The most tokens that each of the requests can have at the same time; 0: none."""
-        block = page_bytes(self.outline.config, w.kv)
+        block = self.block_bytes(w.kv)
         most = self.outline.config.context_length
 
         def fits(pages: int) -> bool:
@@ -204,7 +208,7 @@ class Planner:
 
     def largest_parallel(self, w: Wanted, context: int, memory: int) -> int:
         """The most requests that can have `context` tokens at the same time; 0: none."""
-        block = page_bytes(self.outline.config, w.kv) * -(-context // PAGE)
+        block = self.block_bytes(w.kv) * -(-context // PAGE)
 
         def fits(n: int) -> bool:
             need = sum(p.bytes for p in self.parts(replace(w, parallel=n, rows=None), context))
@@ -215,12 +219,12 @@ class Planner:
     def _advice(self, plan: MemoryPlan) -> list[str]:
         """Single changes that make room, the least painful first."""
         w, out = plan.wanted, []
-        for kind in ("auto", "int8"):
-            other = replace(w, kv=kind)
-            if KINDS.index(kind) > KINDS.index(w.kv):
-                size = self.largest_context(other, plan.memory)
+        narrower: tuple[Kind, ...] = ("auto", "int8")
+        for kind in narrower:
+            if self.block_bytes(kind) < plan.block_bytes:
+                size = self.largest_context(replace(w, kv=kind), plan.memory)
                 if size >= plan.context:
-                    out.append(f"--kv {kind}: everything fits")
+                    out.append(f"--kv {kind} (then all of it fits)")
                     break
                 if kind == "int8" and size:
                     out.append(f"--kv int8 --context {size}")
