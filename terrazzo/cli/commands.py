@@ -11,7 +11,19 @@ from collections.abc import Sequence
 
 import typer
 
-from terrazzo.cli import bench, cache, chat, doctor, generate, kernel, kv, models, pull, serve
+from terrazzo.cli import (
+    bench,
+    cache,
+    chat,
+    doctor,
+    fit,
+    generate,
+    kernel,
+    kv,
+    models,
+    pull,
+    serve,
+)
 from terrazzo.cli import (
     kernel_compile as kernel_compile,
 )  # these two add their commands to `kernel`
@@ -42,7 +54,7 @@ def _top(
         print(context.get_help())
 
 
-for module in (generate, chat, pull, models, bench, kv, serve, doctor):
+for module in (generate, chat, pull, models, fit, serve, bench, kv, doctor):
     root.command(name=module.__name__.rpartition(".")[2])(module.command)
 root.add_typer(kernel.commands, name="kernel")
 root.add_typer(cache.commands, name="cache")

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
+from typing import Protocol
 
 import numpy as np
 
@@ -59,6 +60,14 @@ class TensorInfo:
     def size(self) -> int:
         """Number of values."""
         return math.prod(self.shape)
+
+
+class Described(Protocol):
+    """Whatever can say of each tensor what it is, if not what it holds."""
+
+    @property
+    def tensors(self) -> Mapping[str, TensorInfo]: ...
+    def info(self, name: str) -> TensorInfo: ...
 
 
 class GGUF:

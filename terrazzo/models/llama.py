@@ -16,6 +16,7 @@ from terrazzo.models.config import LlamaConfig
 from terrazzo.models.kv_cache import PAGE, KVCache
 from terrazzo.models.llama_layers import SPAN, Layers, StepIndices
 from terrazzo.models.loading import LlamaWeights
+from terrazzo.runtime.recorder import Recorder
 from terrazzo.runtime.recording import Recording
 from terrazzo.targets.cpu.pool import private_memory
 
@@ -67,11 +68,9 @@ class LlamaStep:
         )
         size = 4 * budget.rows * config.vocab_size
         self.logits = private_memory(size).view(np.float32).reshape(budget.rows, -1)
-        layers = Layers(
-            config, weights, cache, self.indices, self.logits,
-            int8=int8, threads=threads,
-        )  # fmt: skip
-        self.recording, self.plan = layers.recording, layers.plan
+        recorder = Recorder("step", threads)
+        Layers(config, weights, cache, self.indices, self.logits, recorder, int8=int8)
+        self.recording, self.plan = recorder.finish(), recorder.plan
 
     def run(self, chunks: Sequence[Chunk], then: Recording | None = None) -> np.ndarray:
         """Run one step, and `then` in the same call; returns f32 [rows, vocab], the chunks' wanted

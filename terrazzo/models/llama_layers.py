@@ -50,19 +50,18 @@ class StepIndices:
 
 
 class Layers:
-    """Records the decoder over `at`'s tokens, keys and values in `cache`, into `logits`
-    [rows, vocab]. `int8`: activations are quantised, 16 to a scale, before each product."""
+    """Notes the decoder down in `recorder`: over `at`'s tokens, keys and values in `cache`, into
+    `logits` [rows, vocab]. `int8`: activations are quantised, 16 to a scale, before each
+    product."""
 
     def __init__(
         self, config: LlamaConfig, weights: LlamaWeights, cache: KVCache,
-        at: StepIndices, logits: np.ndarray, *, int8: bool, threads: int,
+        at: StepIndices, logits: np.ndarray, recorder: Recorder, *, int8: bool,
     ) -> None:  # fmt: skip
         self.config, self.weights, self.cache = config, weights, cache
         self.at, self.logits, self.int8 = at, logits, int8
-        self.recorder = Recorder("step", threads)
+        self.recorder = recorder
         self._record()
-        self.recording = self.recorder.finish()
-        self.plan = self.recorder.plan
 
     # -- buffers --------------------------------------------------------------------------------
     def _floats(self, *shape: int) -> np.ndarray:

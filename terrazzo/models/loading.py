@@ -14,7 +14,7 @@ from terrazzo.errors import ModelFileError
 from terrazzo.ir.packed import Packed
 from terrazzo.models import weights
 from terrazzo.models.config import LlamaConfig
-from terrazzo.models.gguf import GGUF
+from terrazzo.models.gguf import GGUF, Described
 from terrazzo.models.rope_table import RopeTable
 from terrazzo.models.weights import (
     Progress,
@@ -56,7 +56,7 @@ class LlamaWeights:
     nbytes: int
 
 
-def groups(gguf: GGUF, config: LlamaConfig) -> list[tuple[str, ...]]:
+def groups(gguf: Described, config: LlamaConfig) -> list[tuple[str, ...]]:
     """Matrices in file order of the cache, joined where they can be."""
     out: list[tuple[str, ...]] = [("token_embd.weight",)]
     for n in range(config.layers):
@@ -123,7 +123,7 @@ def load_weights(
     )  # fmt: skip
 
 
-def packed_bytes(gguf: GGUF, config: LlamaConfig) -> int:
+def packed_bytes(gguf: Described, config: LlamaConfig) -> int:
     """Bytes of all matrices in the packed layout."""
     return sum(-(-matrix_bytes(gguf, g) // ALIGN) * ALIGN for g in groups(gguf, config))
 

@@ -13,14 +13,14 @@ import numpy as np
 from terrazzo.ir import formats
 from terrazzo.ir.packed import Packed
 from terrazzo.ir.types import DTYPES, Format
-from terrazzo.models.gguf import GGUF
+from terrazzo.models.gguf import GGUF, Described
 from terrazzo.targets.cpu import layouts
 
 Progress = Callable[[int, int], None]
 _PLAIN = {"F32": "f32", "F16": "f16", "BF16": "bf16"}
 
 
-def format_of(gguf: GGUF, name: str) -> Format:
+def format_of(gguf: Described, name: str) -> Format:
     """Packed format (layout p16) the tensor gets; plain element types are formats of group 1."""
     kind = gguf.info(name).type
     if kind in _PLAIN:
@@ -37,7 +37,7 @@ def vector(gguf: GGUF, name: str) -> np.ndarray:
     return formats.decode(formats.FORMATS[info.type.lower()], raw, info.shape)
 
 
-def matrix_bytes(gguf: GGUF, names: Sequence[str]) -> int:
+def matrix_bytes(gguf: Described, names: Sequence[str]) -> int:
     """Bytes of the joined matrix in the packed layout."""
     total = 0
     for name in names:
@@ -53,7 +53,7 @@ def row_bytes(fmt: Format, k: int) -> int:
     )
 
 
-def joinable(gguf: GGUF, names: Sequence[str]) -> bool:
+def joinable(gguf: Described, names: Sequence[str]) -> bool:
     """One format, one input width, and all but the last of whole panels."""
     infos = [gguf.info(n) for n in names]
     same = len({(i.type, i.shape[1]) for i in infos}) == 1

@@ -79,11 +79,17 @@ class Recorder:
             return self._sorted[n]
         return None
 
+    def _used(self) -> list[tuple[str, _Buffer]]:
+        """The buffers that any launch takes, and their names in the plan."""
+        return [(str(n), b) for n, b in enumerate(self._buffers) if b.uses]
+
+    def _place(self, used: Sequence[tuple[str, _Buffer]]) -> Plan:
+        return plan([Buffer(n, b.array.nbytes, b.uses[0][0], b.uses[-1][0]) for n, b in used])
+
     def finish(self) -> Recording:
         """Place the buffers and pack the launches. Raises MemoryShortage."""
-        used = [(str(n), b) for n, b in enumerate(self._buffers) if b.uses]
-        lives = [Buffer(n, b.array.nbytes, b.uses[0][0], b.uses[-1][0]) for n, b in used]
-        self.plan = plan(lives)
+        used = self._used()
+        self.plan = self._place(used)
         arena = Arena(self.plan, f"the buffers of {self.recording.name}")
         for name, b in used:
             move = arena.memory.ctypes.data + self.plan.offsets[name] - b.array.ctypes.data

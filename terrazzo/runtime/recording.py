@@ -29,6 +29,12 @@ from terrazzo.targets.cpu.compile import Compiled
 RESERVED_SLOTS = 8
 
 
+def scratch_stride(size: int) -> int:
+    """Bytes from one thread's scratch to the next: whole pages and two lines more, so that equal
+    offsets of different threads map to different sets of a cache."""
+    return -(-size // 4096) * 4096 + 128 if size else 0
+
+
 @dataclass(frozen=True)
 class LaunchTime:
     """Time of one launch: seconds the slowest thread spent in each phase's body, summed."""
@@ -167,8 +173,7 @@ class Recording:
         self._launch = self._program.launch
 
     def _stride(self) -> int:
-        # Whole pages and two lines more: equal offsets of different threads map to different sets.
-        return -(-self.scratch_bytes // 4096) * 4096 + 128 if self.scratch_bytes else 0
+        return scratch_stride(self.scratch_bytes)
 
     def scratch_size(self, threads: int) -> int:
         """Bytes of scratch that `threads` threads need for this recording."""
