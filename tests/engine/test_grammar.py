@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from typing import Any
 
 import numpy as np
 import pytest
@@ -31,7 +32,7 @@ def engine() -> Engine:
 
 
 def request(
-    engine: Engine, id: str, grammar: Grammar | None, way: Sampling, **more: int
+    engine: Engine, id: str, grammar: Grammar | None, way: Sampling, **more: Any
 ) -> Request:
     prompt = tuple(engine.tokenizer.encode(f"A person, as {id}: "))
     return Request(id, prompt, way, ends=engine.tokenizer.eos_ids, grammar=grammar,
