@@ -14,17 +14,22 @@ import heapq
 import logging
 import math
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
 from typing import cast
 
 from terrazzo.engine.blocks import BLOCK, Blocks, keys
+from terrazzo.engine.draft_model import DraftModel
 from terrazzo.engine.grammar import Grammars, Matcher
+from terrazzo.engine.lookup import Lookup
 from terrazzo.engine.model import load
 from terrazzo.engine.options import EngineOptions
 from terrazzo.engine.request import Event, Failure, Finish, Request, Usage
 from terrazzo.engine.scheduler import Scheduler
 from terrazzo.engine.sequence import Job, Sequence
+from terrazzo.engine.speculation import MOST as MOST_DRAFTED
+from terrazzo.engine.speculation import Speculation, StepCost
 from terrazzo.engine.stats import FREE, IDLE, EngineStats
 from terrazzo.engine.stepper import Drawn, Stepper
 from terrazzo.errors import (
@@ -52,11 +57,13 @@ class Engine:
             rows=rows,
         )  # fmt: skip
         cache = self.model.step.cache
+        self._caches = [cache]
         self.tokenizer = self.model.tokenizer
         self.context = min(self.model.context, cache.pages * BLOCK)
-        self.blocks = Blocks(cache.pages, cache.copy, cache.clear)
+        self.blocks = Blocks(cache.pages, self._copy_block, self._clear_block)
         self.scheduler = Scheduler(self.blocks, o.parallel, o.step_tokens, o.mixed_tokens, rows)
         self._stepper = Stepper(self.model)
+        self.speculation = self._speculation()
         self._jobs: dict[str, Job] = {}
         self._deadlines: list[tuple[float, str]] = []
         self._events: list[Event] = []
@@ -65,9 +72,29 @@ class Engine:
         self._prompt_tokens = self._tokens = self._drafted = self._accepted = 0
         self._step_s = self._longest_mixed_s = 0.0
 
+    def _speculation(self) -> Speculation | None:
+        draft = self.options.draft
+        if draft is None:
+            return None
+        cost = StepCost()
+        self._stepper.measure(cost)
+        if draft == "lookup":
+            return Speculation(Lookup(), cost)
+        proposer = DraftModel(draft, self.model, self.options.mixed_tokens)
+        self._caches.append(proposer.model.step.cache)
+        return Speculation(proposer, cost)
+
+    def _copy_block(self, source: int, target: int) -> None:
+        for cache in self._caches:
+            cache.copy(source, target)
+
+    def _clear_block(self, block: int) -> None:
+        for cache in self._caches:
+            cache.clear(block)
+
     @cached_property
     def grammars(self) -> Grammars:
-        """Made when it is first asked for, in about half a second."""
+        """Made when it is first asked for, in a fifth of a second."""
         return Grammars(self.tokenizer)
 
     # -- requests -------------------------------------------------------------------------------
@@ -86,10 +113,9 @@ class Engine:
             self._last_end = now
         job = Job(request, now)
         names = keys(request.prompt)
-        most_blocks = -(-self.context // BLOCK)
         for choice in range(request.choices):
             own = matcher if matcher is None or not choice else matcher.copy()
-            job.active[choice] = Sequence(job, choice, names, most_blocks, own)
+            job.active[choice] = Sequence(job, choice, names, self.context, own)
         self.scheduler.waiting.extend(job.active.values())
         self._jobs[request.id] = job
         self._requests += 1
@@ -111,15 +137,29 @@ class Engine:
         work = self.scheduler.schedule()
         if work:
             start = time.perf_counter()
-            decoding = any(n == 1 for n in work.values())
-            self._run(work, {})
-            took = time.perf_counter() - start
-            self._steps += 1
-            self._step_s += took
-            if decoding:
-                self._longest_mixed_s = max(self._longest_mixed_s, took)
+            decoding = self.scheduler.decoding(work)
+            drafts = self._drafts(decoding)
+            self._run(work, drafts)
+            self._note_step(work, decoding, drafts, start)
         events, self._events = self._events, []
         return events
+
+    def _drafts(self, decoding: Mapping[Sequence, int]) -> dict[Sequence, list[int]]:
+        if self.speculation is None:
+            return {}
+        room = {s: self.scheduler.reserve(s, min(n, MOST_DRAFTED)) for s, n in decoding.items()}
+        return self.speculation.propose(room, self.scheduler.left)
+
+    def _note_step(self, work: Mapping[Sequence, int], decoding: Mapping[Sequence, int],
+                   drafts: Mapping[Sequence, list[int]], start: float) -> None:  # fmt: skip
+        took = time.perf_counter() - start
+        self._steps += 1
+        self._step_s += took
+        if decoding and len(decoding) < len(work):
+            self._longest_mixed_s = max(self._longest_mixed_s, took)
+        elif decoding and self.speculation is not None:
+            tokens = len(work) + sum(len(d) for d in drafts.values())
+            self.speculation.cost.note(tokens, took)
 
     # -- a step ---------------------------------------------------------------------------------
     def _run(self, work: dict[Sequence, int], drafts: dict[Sequence, list[int]]) -> None:
@@ -139,7 +179,7 @@ class Engine:
             return
         for (seq, n), new in zip(work.items(), drawn, strict=True):
             try:
-                self._take(seq, n, new)
+                self._take(seq, n, new, len(drafts.get(seq, ())))
             except Exception as error:
                 self._fail(seq, error)
 
@@ -149,8 +189,9 @@ class Engine:
             job.admitted = time.perf_counter()
             job.cached_tokens = seq.computed
 
-    def _take(self, seq: Sequence, count: int, new: Drawn) -> None:
-        """A step has computed `count` missing tokens of the sequence, and drawn new ones."""
+    def _take(self, seq: Sequence, count: int, new: Drawn, drafted: int) -> None:
+        """A step has computed `count` missing tokens of the sequence and `drafted` guesses, and
+        drawn new ones."""
         job, request = seq.job, seq.job.request
         if new.prompt_logprobs:
             known = new.prompt_logprobs[job.prompt_found - seq.computed :]
@@ -167,9 +208,16 @@ class Engine:
             if seq.matcher is not None and self._match(seq.matcher, token):
                 finish = "stop"
                 break
-            if seq.made == request.max_tokens or len(seq.tokens) == self.context:
+            if len(seq.tokens) == seq.most_tokens:
                 finish = "length"
                 break
+        if drafted and self.speculation is not None:
+            accepted = len(new.tokens) - 1
+            self.speculation.learn(seq, drafted, accepted)
+            job.drafted_tokens += drafted
+            job.accepted_tokens += accepted
+            self._drafted += drafted
+            self._accepted += accepted
         seq.computed = min(seq.computed + count + max(0, len(new.tokens) - 1), len(seq.tokens))
         self.scheduler.name_blocks(seq)
         if not new.tokens:
@@ -197,6 +245,8 @@ class Engine:
         """The sequence ends; its request's usage if it is the last one."""
         job = seq.job
         self.scheduler.remove(seq)
+        if self.speculation is not None:
+            self.speculation.forget(seq)
         del job.active[seq.choice]
         if job.active:
             return None

@@ -61,7 +61,8 @@ class EngineOptions:
     the whole KV cache, default enough for all of them. `kv`: as the model's cache has it, default
     f16. A step takes at most `step_tokens` tokens, and at most `mixed_tokens` of prompts while
     sequences decode: that bounds how long a prompt holds up the others. `waiting`: choices that
-    may wait, all requests' together."""
+    may wait, all requests' together. `draft`: who guesses at next tokens: "lookup" (what followed
+    in the text before), a smaller model's name or path, None: nobody."""
 
     model: str
     context: int | None = None
@@ -72,6 +73,7 @@ class EngineOptions:
     step_tokens: int = 256
     mixed_tokens: int = 128
     waiting: int = 256
+    draft: str | None = "lookup"
 
     def __post_init__(self) -> None:
         least = {"parallel": 1, "step_tokens": 1, "mixed_tokens": 1, "waiting": 0}

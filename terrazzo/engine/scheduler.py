@@ -9,7 +9,7 @@ everything ends.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from terrazzo.engine.blocks import BLOCK, Blocks
 from terrazzo.engine.sequence import Sequence
@@ -29,6 +29,7 @@ class Scheduler:
         self.running: list[Sequence] = []
         self.waiting: deque[Sequence] = deque()
         self.preemptions = self.hit_tokens = 0
+        self.left = 0  # drafts' tokens that the last step scheduled has room for
 
     def schedule(self) -> dict[Sequence, int]:
         """The sequences of the next step and how many missing tokens of each it computes; blocks
@@ -47,7 +48,22 @@ class Scheduler:
                 rows -= n if seq.wants_prompt else 0
             if not tokens:
                 break
+        self.left = min(self.tokens - sum(work.values()), rows)
         return work
+
+    def decoding(self, work: Mapping[Sequence, int]) -> dict[Sequence, int]:
+        """The sequences of a step that draw their next token, and how long a draft may be."""
+        return {s: s.most_drafted for s, n in work.items() if n == s.missing == 1}
+
+    def reserve(self, seq: Sequence, draft: int) -> int:
+        """How many of a draft's tokens there are blocks for."""
+        while len(seq.blocks) * BLOCK < seq.computed + 1 + draft:
+            if self.blocks.free <= len(self.running):
+                return len(seq.blocks) * BLOCK - seq.computed - 1
+            block = self.blocks.take()
+            assert block is not None
+            seq.add_block(block)
+        return draft
 
     def _at_prompts(self) -> Iterator[Sequence]:
         """Those that run and miss more than a token, then those that wait as they are admitted."""

@@ -16,12 +16,12 @@ class Sequence:
     `computed` are in `blocks`, whose names, as far as they are full, are `keys`."""
 
     __slots__ = (
-        "blocks", "choice", "computed", "job", "keys", "matcher", "named", "pages", "sampling",
-        "tokens",
+        "blocks", "choice", "computed", "job", "keys", "matcher", "most_tokens", "named", "pages",
+        "sampling", "tokens", "_ids", "_ids_known",
     )  # fmt: skip
 
     def __init__(
-        self, job: Job, choice: int, keys: list[Key], most_blocks: int, matcher: Matcher | None
+        self, job: Job, choice: int, keys: list[Key], context: int, matcher: Matcher | None
     ) -> None:
         given = job.request.sampling
         seed = (given.seed + choice) & 0xFFFF_FFFF_FFFF_FFFF
@@ -32,7 +32,11 @@ class Sequence:
         self.keys = list(keys)
         self.named = 0  # of how many keys the block has been given its name
         self.blocks: list[int] = []
-        self.pages = np.zeros(most_blocks, np.int32)  # `blocks`, as a step takes them
+        self.most_tokens = min(len(self.tokens) + job.request.max_tokens, context)
+        self.pages = np.zeros(
+            -(-self.most_tokens // BLOCK), np.int32
+        )  # `blocks`, as a step takes them
+        self._ids, self._ids_known = np.zeros(0, np.int32), 0
 
     @property
     def missing(self) -> int:
@@ -40,8 +44,9 @@ class Sequence:
         return len(self.tokens) - self.computed
 
     @property
-    def made(self) -> int:
-        return len(self.tokens) - len(self.job.request.prompt)
+    def most_drafted(self) -> int:
+        """How long a draft may be: one more token is drawn after it."""
+        return self.most_tokens - len(self.tokens) - 1
 
     @property
     def wants_prompt(self) -> bool:
@@ -52,6 +57,15 @@ class Sequence:
             and self.choice == 0
             and job.prompt_found < len(job.request.prompt) - 1
         )
+
+    def text(self) -> np.ndarray:
+        """`tokens` as an array."""
+        if not len(self._ids):
+            self._ids = np.zeros(len(self.pages) * BLOCK, np.int32)
+        new = self.tokens[self._ids_known :]
+        self._ids[self._ids_known : len(self.tokens)] = new
+        self._ids_known = len(self.tokens)
+        return self._ids[: self._ids_known]
 
     def add_block(self, block: int) -> None:
         self.pages[len(self.blocks)] = block

@@ -3,6 +3,7 @@ hold is only read, so that a step that failed can be run again in parts."""
 
 from __future__ import annotations
 
+import time
 from collections import abc
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from terrazzo.engine.options import Sampling
 from terrazzo.engine.request import Logprob
 from terrazzo.engine.sampler import Edit
 from terrazzo.engine.sequence import Sequence
+from terrazzo.engine.speculation import StepCost
 from terrazzo.models.llama import Chunk
 
 GREEDY = Sampling()
@@ -112,6 +114,21 @@ class Stepper:
         if rows:
             sampler.draw(options, history, [e for p in parts for e in self._edits(p)])
         return self._results(parts, sampler.token[:rows].tolist(), raw)
+
+    def measure(self, cost: StepCost) -> None:
+        """What a step of one token and one of several take, before there is anything to do."""
+        step, sampler = self.model.step, self.model.sampler
+        page = np.zeros(1, np.int32)
+        for n in (1, min(8, step.budget.tokens)):
+            chunk = [Chunk(page, [0] * n, 0, n)]
+            sampler.greedy.set("rows", n)
+            times: list[float] = []
+            for _ in range(4):
+                start = time.perf_counter()
+                step.run(chunk, sampler.greedy)
+                times.append(time.perf_counter() - start)
+            cost.note(n, min(times))
+        step.cache.clear(0)
 
     def _part(self, seq: Sequence, n: int, draft: abc.Sequence[int], first: int) -> _Part:
         end = seq.computed + n
