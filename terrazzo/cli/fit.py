@@ -122,8 +122,10 @@ def show(planner: Planner, plan: MemoryPlan, chip: str | None) -> None:
     c, w, out = planner.outline.config, plan.wanted, Console(highlight=False)
     table = Table(title=f"{c.name}: {w.parallel} × {plan.context:,} tokens in {mib(plan.memory)}",
                   title_justify="left")  # fmt: skip
-    for name, justify in (("", "left"), ("memory", "right"), ("share", "right"), ("of", "left")):
-        table.add_column(name, justify=justify, overflow="fold")
+    table.add_column("")
+    table.add_column("memory", justify="right")
+    table.add_column("share", justify="right")
+    table.add_column("of", overflow="fold")
     for p in plan.parts:
         table.add_row(p.what, mib(p.bytes), f"{p.bytes / plan.memory:.1%}", p.detail)
     table.add_section()

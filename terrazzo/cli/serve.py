@@ -18,6 +18,18 @@ Cors = Annotated[str | None, typer.Option(help="Origin whose pages may call; *: 
 Parallel = Annotated[int, typer.Option(min=1, max=256, help="Sequences that run at a time.")]
 Waiting = Annotated[int, typer.Option(min=0, help="Answers that may wait; more get a 429.")]
 KV = Annotated[str, typer.Option(metavar="f16|int8|auto", help="How keys and values are held.")]
+Memory = Annotated[
+    str | None,
+    typer.Option(help="Bytes to stay within, such as 2GiB; sets the number of KV blocks."),
+]
+Draft = Annotated[
+    str,
+    typer.Option(
+        metavar="lookup|off|MODEL",
+        help="Who guesses at next tokens: what followed before in the text, nobody, or a smaller"
+        " model. Answers stay the same.",
+    ),
+]
 Name = Annotated[str | None, typer.Option(help="The model's name for clients; default: MODEL's.")]
 
 
@@ -29,6 +41,8 @@ def command(
     context: options.Context = None,
     parallel: Parallel = 16,
     kv: KV = "f16",
+    memory: Memory = None,
+    draft: Draft = "lookup",
     waiting: Waiting = 256,
     threads: options.Threads = None,
     name: Name = None,
@@ -37,9 +51,38 @@ def command(
     """Serve a model to OpenAI's clients and, at /, to a browser, until Ctrl-C or SIGTERM."""
     from terrazzo.serve.server import ServeOptions, serve
 
+    blocks = None
+    if memory is not None:
+        context, blocks = _planned(model, memory, context, parallel, kv, threads)
     engine = {"model": model, "context": context, "parallel": parallel, "kv": kv,
-              "threads": threads, "waiting": waiting}  # fmt: skip
+              "threads": threads, "waiting": waiting, "blocks": blocks,
+              "draft": None if draft == "off" else draft}  # fmt: skip
     serve(
         ServeOptions(model, name or Path(model).stem, host, port, engine, api_key, cors),
         terminal.note,
     )
+
+
+def _planned(
+    model: str, memory: str, context: int | None, parallel: int, kv: str, threads: int | None
+) -> tuple[int, int]:
+    """Context and number of KV blocks that stay within `memory`, both processes counted. Raises
+    MemoryShortage if not even one request of the whole context does."""
+    from terrazzo.cli.fit import parse_bytes
+    from terrazzo.engine.memory import Planner, Wanted, mib, program_bytes
+    from terrazzo.models import outline
+    from terrazzo.models.llama import LOGIT_ROWS
+    from terrazzo.runtime import threads as thread_count
+
+    wanted = Wanted(
+        context, parallel, kv,  # pyright: ignore[reportArgumentType]
+        rows=parallel + LOGIT_ROWS, threads=threads or thread_count.default_threads(),
+    )  # fmt: skip
+    programs = program_bytes("terrazzo.engine.engine", "terrazzo.serve.app")
+    found = outline.read(model, None)
+    plan = Planner(found, programs).plan(wanted, parse_bytes(memory))
+    plan.check(found.config.name)
+    terminal.note(
+        f"memory: {plan.blocks:,} KV blocks, {mib(plan.used)} of {mib(plan.memory)} at most"
+    )
+    return plan.context, plan.blocks

@@ -119,7 +119,9 @@ def _from_json(path: Path, weights: str | None) -> Outline:
     if not isinstance(fields, dict):
         raise ModelFileError(f"{path}: holds no JSON object")
     config = _config(path, fields)
-    kind = (weights or _TYPES.get(str(fields.get("dtype") or fields.get("torch_dtype")), "")).upper()
+    kind = (
+        weights or _TYPES.get(str(fields.get("dtype") or fields.get("torch_dtype")), "")
+    ).upper()
     if kind not in BLOCKS:
         known = ", ".join(BLOCKS).lower()
         if weights is None:

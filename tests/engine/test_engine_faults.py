@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from engine_runs import run, tokens
 
+from terrazzo.engine.blocks import BLOCK
 from terrazzo.engine.engine import Engine
 from terrazzo.engine.options import EngineOptions, Sampling
 from terrazzo.engine.request import Event, Request
@@ -66,7 +67,7 @@ def test_all_choices_of_it_end(engine: Engine) -> None:
         engine.step()
     ill = next(s for s in engine.scheduler.running if s.choice == 1)
     for layer in engine.model.step.cache.layers:
-        layer.v[ill.blocks[-1]] = np.nan
+        layer.v[ill.blocks[(ill.computed - 1) // BLOCK]] = np.nan
     found = run(engine)
     assert [e.choice for e in found["n"] if e.finish == "error"] == [0, 1, 2]
     assert sum(e.usage is not None for e in found["n"]) == 1

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import httpx2
 import pytest
@@ -140,3 +141,26 @@ def test_options_that_are_wrong_are_one_line() -> None:
         assert done.returncode == 2, (args, done.stderr)
         last = done.stderr.strip().splitlines()[-1]
         assert last.startswith("error:") and words in last and "Traceback" not in done.stderr, done
+
+
+def test_memory_is_a_bound_that_is_kept() -> None:
+    """Both processes together stay within it, also when every block has been in use."""
+    server = start("--memory", "330MiB", "--kv", "int8")
+    try:
+        body = {**CHAT, "max_tokens": 400, "ignore_eos": True, "n": 8}
+        for word in ("one", "two", "three"):
+            asked = {**body, "messages": [{"role": "user", "content": f"{word} " * 500}]}
+            got = httpx2.post(f"{server.url}/v1/chat/completions", json=asked, timeout=120)
+            assert got.status_code == 200, got.text
+        peaks = [
+            int(Path(f"/proc/{pid}/status").read_text().split("VmHWM:")[1].split()[0]) << 10
+            for pid in (server.process.pid, engine_pid(server))
+        ]
+        assert sum(peaks) < 330 << 20, peaks
+    finally:
+        stop(server)
+    done = subprocess.run(
+        [sys.executable, "-m", "terrazzo", "serve", "smollm2", "--memory", "150MiB", "--port",
+         str(free_port())], capture_output=True, text=True, timeout=30,
+    )  # fmt: skip
+    assert done.returncode == 2 and "for one request of 8,192 tokens" in done.stderr
