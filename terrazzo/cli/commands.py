@@ -13,6 +13,7 @@ import typer
 
 from terrazzo.cli import (
     bench,
+    bench_serve,
     cache,
     chat,
     doctor,
@@ -54,8 +55,9 @@ def _top(
         print(context.get_help())
 
 
-for module in (generate, chat, pull, models, fit, serve, bench, kv, doctor):
-    root.command(name=module.__name__.rpartition(".")[2])(module.command)
+for module in (generate, chat, pull, models, fit, serve, bench, bench_serve, kv, doctor):
+    name = module.__name__.rpartition(".")[2].replace("_", "-")
+    root.command(name=name)(module.command)
 root.add_typer(kernel.commands, name="kernel")
 root.add_typer(cache.commands, name="cache")
 

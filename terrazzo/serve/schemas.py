@@ -12,6 +12,7 @@ from terrazzo.engine.request import Grammar
 from terrazzo.errors import GrammarError
 
 SECONDS = 2.0
+START_S = 20.0
 KEPT = 256
 
 
@@ -42,7 +43,11 @@ class SchemaChecker:
                 stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, limit=1 << 20,
             )  # fmt: skip
             assert self._process.stdout is not None
-            await self._process.stdout.readline()  # it is ready: its imports are not the schema's
+            try:  # its imports are not the schema's
+                await asyncio.wait_for(self._process.stdout.readline(), START_S)
+            except TimeoutError:
+                await self.close()
+                return "the process that compiles grammars did not start"
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None and stdout is not None
         try:

@@ -202,7 +202,7 @@ def test_memory_is_flat(server: Running, http: httpx2.Client) -> None:
         for body, _ in BODIES.values():
             http.post("/v1/chat/completions", content=body, headers=JSON)
 
-    for _ in range(3):
+    for _ in range(10):
         some()
     before = rss(server.process.pid), rss(engine)
     for _ in range(5):
