@@ -8,6 +8,7 @@ from functools import reduce
 from terrazzo.ir.graph import Graph, index_values
 from terrazzo.ir.ops import Load, Op
 from terrazzo.ir.types import Value
+from terrazzo.targets.cpu.around import Around
 from terrazzo.targets.cpu.builder import W
 from terrazzo.targets.cpu.dots import DotEmitter
 from terrazzo.targets.cpu.evaluate import Evaluator
@@ -26,6 +27,7 @@ class NestEmitter:
         self.fr, self.f, self.ev, self.graph, self.dots = frame, frame.f, ev, graph, dots
         self.reducer = Reducer(frame, ev, graph)
         self.pairs = PairPacker(frame, ev, dots)
+        self.around = Around(frame, ev)
 
     def nest(self, s: Nest) -> None:
         passing = [
@@ -55,7 +57,13 @@ class NestEmitter:
             for level in s.levels:
                 self.level(level)
 
-        self.fr.scoped(lambda: rows(s.rows))
+        def all_rows() -> None:
+            large = self.around.prepare(s)
+            rows(s.rows)
+            if large is not None:  # such stores are ordered by fences alone
+                self.f.when(large, lambda: self.f.put("fence seq_cst"))
+
+        self.fr.scoped(all_rows)
         for v in passing:
             self.ev.buf_of.pop(v, None)
 
@@ -176,7 +184,7 @@ class NestEmitter:
                 left = int(ext) - c
                 acc = chunk(str(c), None if left >= W else self.ev.lanes(str(left)), acc)
         else:
-            acc = self.strip(ext, accs, joins, chunk)
+            acc = self.strip(ext, accs, joins, chunk, self.around.condition(roots))
         ev.col = None
         rest = acc
         for r in reduces:
@@ -190,8 +198,10 @@ class NestEmitter:
         accs: list[tuple[str, str]],
         joins: list[Join | None],
         chunk: Callable[..., list[str]],
+        around: tuple[str, frozenset[str]] | None,
     ) -> list[str]:
-        """Chunks of the whole extent, in order. An accumulator that may be joined in any order
+        """Chunks of the whole extent, in order, most of them stored around the caches if
+        `around` (see around.py) holds. An accumulator that may be joined in any order
         takes turns in several registers, so that a chunk does not wait for the one before."""
         f = self.f
         wide = f.op(f"and i64 {ext}, {-W * UNROLL}")
@@ -208,7 +218,14 @@ class NestEmitter:
                     acc[n] = x
             return acc
 
-        done = f.loop(0, wide, W * UNROLL, spread, many)
+        start = "0"
+        if around is not None:
+            start = f.op(f"select i1 {around[0]}, i64 {wide}, i64 0")
+            self.ev.around = around[1]
+            done = f.loop(0, start, W * UNROLL, spread, many)
+            self.ev.around = frozenset()
+            spread = [(t, x) for (t, _), x in zip(spread, done, strict=True)]
+        done = f.loop(start, wide, W * UNROLL, spread, many)
         acc: list[str] = []
         for n, join in zip(firsts, joins, strict=True):
             acc.append(done[n] if join is None else reduce(join, done[n : n + UNROLL]))

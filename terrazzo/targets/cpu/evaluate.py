@@ -28,7 +28,8 @@ ORDER = {
 
 class Evaluator:
     """`col` is the column axis in flight, `chunk` its 16-lane position (i64) and `mask` a tail's
-    lanes: (i1 vector, number of lanes as i64) or None for a full chunk."""
+    lanes: (i1 vector, number of lanes as i64) or None for a full chunk; `around`: tensors
+    whose contiguous stores bypass the caches (see around.py)."""
 
     def __init__(self, frame: Frame, graph: Graph, helpers: set[str], strict: bool) -> None:
         self.fr, self.f, self.graph, self.helpers = frame, frame.f, graph, helpers
@@ -38,6 +39,7 @@ class Evaluator:
         self.col: str | None = None
         self.chunk: str | None = None
         self.mask: tuple[str, str] | None = None
+        self.around: frozenset[str] = frozenset()
         self.memory = Memory(frame, self, self.guards)
 
     # -- domains --------------------------------------------------------------------------------

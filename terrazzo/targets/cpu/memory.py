@@ -16,6 +16,8 @@ from terrazzo.targets.cpu.guards import Guards
 if TYPE_CHECKING:
     from terrazzo.targets.cpu.evaluate import Evaluator
 
+PIECE = 16  # bytes of one store around the caches, and what it is aligned to
+
 
 class Memory:
     """Loads and stores of `ev`, at its column, chunk and mask."""
@@ -184,6 +186,9 @@ class Memory:
         if not vec:
             f.store(t, x, p, _bytes(t))
             return
+        if str(stride) == "1" and s.param in self.ev.around and self.ev.mask is None:
+            self.store_around(t, x, f.gep(p, self.ev.chunk or "0", t))
+            return
         if str(stride) == "1":
             masked_store(f, self.ev.helpers, t, x, f.gep(p, self.ev.chunk or "0", t), self.ev.mask)
             return
@@ -199,6 +204,20 @@ class Memory:
             else:
                 ok = f.op(f"icmp slt i64 {lane}, {self.ev.mask[1]}")
                 f.when(ok, lambda y=y, q=q: f.store(t, y, q, _bytes(t)))
+
+    def store_around(self, t: str, x: str, p: str) -> None:
+        """16 elements past the caches, in pieces that NumPy's and malloc's alignment allows: the
+        processor puts lines together again."""
+        f = self.f
+        f.decls.add("!0 = !{i32 1}")
+        lanes = PIECE // _bytes(t)
+        for n in range(0, W, lanes):
+            pick = ", ".join(f"i32 {n + i}" for i in range(lanes))
+            part = f.op(
+                f"shufflevector <{W} x {t}> {x}, <{W} x {t}> poison, <{lanes} x i32> <{pick}>"
+            )
+            at = f.gep(p, n, t)
+            f.put(f"store <{lanes} x {t}> {part}, ptr {at}, align {PIECE}, !nontemporal !0")
 
 
 def _bytes(t: str) -> int:
