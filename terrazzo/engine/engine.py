@@ -28,7 +28,6 @@ from terrazzo.engine.options import EngineOptions
 from terrazzo.engine.request import Event, Failure, Finish, Request, Usage
 from terrazzo.engine.scheduler import Scheduler
 from terrazzo.engine.sequence import Job, Sequence
-from terrazzo.engine.speculation import MOST as MOST_DRAFTED
 from terrazzo.engine.speculation import Speculation, StepCost
 from terrazzo.engine.stats import FREE, IDLE, EngineStats
 from terrazzo.engine.stepper import Drawn, Stepper
@@ -147,8 +146,7 @@ class Engine:
     def _drafts(self, decoding: Mapping[Sequence, int]) -> dict[Sequence, list[int]]:
         if self.speculation is None:
             return {}
-        room = {s: self.scheduler.reserve(s, min(n, MOST_DRAFTED)) for s, n in decoding.items()}
-        return self.speculation.propose(room, self.scheduler.left)
+        return self.speculation.propose(decoding, self.scheduler.left, self.scheduler.reserve)
 
     def _note_step(self, work: Mapping[Sequence, int], decoding: Mapping[Sequence, int],
                    drafts: Mapping[Sequence, list[int]], start: float) -> None:  # fmt: skip

@@ -15,7 +15,7 @@ from terrazzo.models.tokenizer import Tokenizer
 KEPT = 32  # grammars that stay compiled
 # Between the parts of JSON: at most a line break with an indent. A grammar that allows any number
 # of spaces lets a model write spaces for ever.
-JSON_OPTIONS = {"whitespace_pattern": r"(\n[ ]{0,16}|[ ]?)"}
+JSON_OPTIONS: Any = {"whitespace_pattern": r"(\n[ ]{0,16}|[ ]?)"}
 
 
 class Matcher(Protocol):

@@ -14,7 +14,7 @@ tried now and then.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from terrazzo.engine.sequence import Sequence
@@ -84,9 +84,12 @@ class Speculation:
         self.worth: float | None = None
         self._guesses: dict[Sequence, Guesses] = {}
 
-    def propose(self, room: Mapping[Sequence, int], left: int) -> dict[Sequence, list[int]]:
+    def propose(
+        self, room: Mapping[Sequence, int], left: int, reserve: Callable[[Sequence, int], int]
+    ) -> dict[Sequence, list[int]]:
         """Drafts for sequences that are about to decode, each no longer than its room, and all
-        together no longer than what is left of the step."""
+        together no longer than what is left of the step. `reserve` finds blocks for a draft, and
+        says for how much of it."""
         if not room:
             return {}
         least = self._least_chance(len(room))
@@ -102,6 +105,7 @@ class Speculation:
         if sum(wanted.values()) > left:
             share = left // len(wanted)
             wanted = {seq: min(n, share) for seq, n in wanted.items()} if share else {}
+        wanted = {seq: found for seq, n in wanted.items() if (found := reserve(seq, n)) > 0}
         return self.proposer.propose(wanted) if wanted else {}
 
     def learn(self, seq: Sequence, drafted: int, accepted: int) -> None:
