@@ -52,7 +52,8 @@ def test_the_plan_is_what_a_process_takes(
     got = fit(capsys, "smollm2", "--memory", "8GiB", "--context", context,
               "--parallel", parallel, "--kv", kv)  # fmt: skip
     command = [sys.executable, "-c", SCRIPT, context, parallel, kv]
-    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=120)
+    for _ in range(2):  # the first one may have kernels to compile, which takes memory too
+        done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=120)
     assert 0.97 <= got["used"] / int(done.stdout) <= 1.08
     assert got["used"] == sum(got["parts"].values()) and got["used"] + got["remains"] == 8 << 30
 
