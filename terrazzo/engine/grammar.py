@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import json
 from collections import OrderedDict
+from decimal import Decimal
 from typing import Any, Protocol
 
 import numpy as np
 
 from terrazzo.engine.request import Grammar
+from terrazzo.engine.schema import lark
 from terrazzo.errors import GrammarError
 from terrazzo.models.tokenizer import Tokenizer
 
 KEPT = 32  # grammars that stay compiled
-# Between the parts of JSON: at most a line break with an indent. A grammar that allows any number
-# of spaces lets a model write spaces for ever.
-JSON_OPTIONS: Any = {"whitespace_pattern": r"(\n[ ]{0,16}|[ ]?)"}
 
 
 class Matcher(Protocol):
@@ -84,9 +83,8 @@ def grammar_text(grammar: Grammar) -> str:
 
     try:
         if grammar.kind in ("json_schema", "json_object"):
-            schema = json.loads(grammar.text) if grammar.text else {"type": "object"}
-            options: Any = JSON_OPTIONS
-            return LLMatcher.grammar_from_json_schema(schema, defaults=options)
+            schema = json.loads(grammar.text or '{"type": "object"}', parse_float=Decimal)
+            return LLMatcher.grammar_from_lark(lark(schema))
         if grammar.kind == "regex":
             return LLMatcher.grammar_from_regex(grammar.text)
         return LLMatcher.grammar_from_lark(grammar.text)

@@ -1,0 +1,304 @@
+"""What a place of a schema says, keyword by keyword (draft 2020-12; `definitions`, `dependencies`,
+a list under `items`, of older drafts)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+from terrazzo.engine.schema.algebra import Algebra
+from terrazzo.engine.schema.formats import FORMATS
+from terrazzo.engine.schema.regex import pattern
+from terrazzo.engine.schema.resources import Resources, Scope
+from terrazzo.engine.schema.sets import (
+    ALL_KEYS,
+    BOTTOM,
+    NONE,
+    TOP,
+    WHOLE,
+    Array,
+    Contains,
+    Keys,
+    Number,
+    Object,
+    Record,
+    Shape,
+    String,
+    any_of,
+)
+from terrazzo.errors import GrammarError
+
+NAMES = {"null": ("null",), "boolean": ("false", "true"), "string": ("string",),
+         "array": ("array",), "object": ("object",), "number": ("number",),
+         "integer": ("number",)}  # fmt: skip
+REFUSED = ("$recursiveRef",)
+BRANCHES = 6  # of an anyOf whose branches say what is evaluated
+
+
+class Reader:
+    """The shapes of a schema's places."""
+
+    def __init__(self, root: Any) -> None:
+        self.of = Resources(root)
+        self.algebra = Algebra(lambda key: self.place(*key))
+        self.marks = not self.of.words.isdisjoint({"unevaluatedItems", "unevaluatedProperties"})
+        self._nodes: dict[int, Any] = {}
+        self._shapes: dict[tuple[int, Scope], Shape | None] = {}
+
+    def expression(self, node: Any, scope: Scope) -> int:
+        """What the values in a part of a value lie in."""
+        if isinstance(node, bool):
+            return self.algebra.all_of(()) if node else NONE
+        self._nodes[id(node)] = node
+        return self.algebra.place((id(node), self.of.enter(node, scope)))
+
+    def place(self, node_id: int, scope: Scope) -> Shape:
+        return self.shape(self._nodes[node_id], scope)
+
+    def shape(self, node: Any, scope: Scope) -> Shape:
+        """What a schema holds, with what it evaluates."""
+        if isinstance(node, bool):
+            return TOP if node else BOTTOM
+        if not isinstance(node, dict):
+            raise GrammarError(f"a schema is an object, true or false, not {str(node)[:40]!r}")
+        scope = self.of.enter(node, scope)
+        key = (id(node), scope)
+        self._nodes[id(node)] = node
+        known = self._shapes.get(key, False)
+        if known is None:
+            raise GrammarError("a schema refers to itself for the same value")
+        if known is False:
+            self._shapes[key] = None
+            known = self._shapes[key] = self._read(node, scope)
+        return known
+
+    def _read(self, node: dict[str, Any], scope: Scope) -> Shape:
+        for word in REFUSED:
+            if word in node:
+                raise GrammarError(f"{word} cannot be enforced")
+        a = self.algebra
+        made = a.meet(self._types(node), self._values(node))
+        for kind, record in (
+            ("number", _number(node)), ("string", _string(node)),
+            ("array", self._array(node, scope)), ("object", self._object(node, scope)),
+        ):  # fmt: skip
+            if record != WHOLE[kind]:
+                made = a.meet(made, TOP | {kind: (record,)})
+        for part in self._in_place(node, scope):
+            made = a.meet(made, part)
+        return self._unevaluated(node, scope, made)
+
+    def _types(self, node: dict[str, Any]) -> Shape:
+        if "type" not in node:
+            return TOP
+        named = node["type"] if isinstance(node["type"], list) else [node["type"]]
+        made = dict(BOTTOM)
+        for name in named:
+            if not isinstance(name, str) or name not in NAMES:
+                raise GrammarError(f"there is no type {name!r}")
+            if name == "integer" and "number" not in named:
+                made["number"] = (Number(whole=True),)
+            else:
+                made |= {t: TOP[t] for t in NAMES[name]}
+        return made
+
+    def _values(self, node: dict[str, Any]) -> Shape:
+        made = TOP
+        if "const" in node:
+            made = self.algebra.shape(self.algebra.constant(node["const"]))
+        if "enum" in node:
+            listed = _list(node, "enum")
+            found = [self.algebra.shape(self.algebra.constant(v)) for v in listed]
+            union = {t: tuple(dict.fromkeys(r for s in found for r in s[t])) for t in BOTTOM}
+            made = self.algebra.meet(made, union)
+        return made
+
+    def _array(self, node: dict[str, Any], scope: Scope) -> Array:
+        first = node.get("prefixItems", node["items"] if _listed(node, "items") else [])
+        rest = node.get("additionalItems" if _listed(node, "items") else "items")
+        if not isinstance(first, list):
+            raise GrammarError("prefixItems is a list")
+        items = [(i, i + 1, self.expression(sub, scope)) for i, sub in enumerate(first)]
+        seen: int | None = len(first)
+        if rest is not None:
+            items.append((len(first), None, self.expression(rest, scope)))
+            seen = None
+        contains: tuple[Contains, ...] = ()
+        seen_in: tuple[int, ...] = ()
+        if "contains" in node:
+            inside = self.expression(node["contains"], scope)
+            low, high = _count(node, "minContains"), _count(node, "maxContains")
+            contains = (Contains(0, inside, 1 if low is None else low, high),)
+            seen_in = (inside,)
+        return Array(tuple(items), _count(node, "minItems") or 0, _count(node, "maxItems"),
+                     contains, node.get("uniqueItems") is True,
+                     seen if self.marks else 0, seen_in if self.marks else ())  # fmt: skip
+
+    def _object(self, node: dict[str, Any], scope: Scope) -> Object:
+        rules = [(Keys("name", k), self.expression(sub, scope))
+                 for k, sub in _map(node, "properties").items()]  # fmt: skip
+        rules += [(Keys("match", pattern(p)), self.expression(sub, scope))
+                  for p, sub in _map(node, "patternProperties").items()]  # fmt: skip
+        seen = any_of(*(k for k, _ in rules))
+        if "additionalProperties" in node:
+            others = self.expression(node["additionalProperties"], scope)
+            rules.append((Keys("not", seen), others))
+            seen = ALL_KEYS
+        if "propertyNames" in node:
+            named = self.expression(node["propertyNames"], scope)
+            rules.append((Keys("not", Keys("in", named)), NONE))
+        required = _list(node, "required", [])
+        if not all(isinstance(k, str) for k in required):
+            raise GrammarError("required is a list of strings")
+        least, most = _count(node, "minProperties") or 0, _count(node, "maxProperties")
+        made = Object(tuple(rules), tuple(dict.fromkeys(required)), least, most)
+        return replace(made, seen=seen) if self.marks else made
+
+    def _in_place(self, node: dict[str, Any], scope: Scope):  # noqa: ANN202
+        """The shapes of what applies to the same value."""
+        a = self.algebra
+        for word in ("$ref", "$dynamicRef"):
+            if word in node:
+                if not isinstance(node[word], str):
+                    raise GrammarError(f"{word} is a string")
+                found = self.of.named(node, node[word], scope, word == "$dynamicRef")
+                yield self.shape(found, scope)
+        for sub in _list(node, "allOf", []):
+            yield self.shape(sub, scope)
+        if "anyOf" in node:
+            yield self._any([self.shape(sub, scope) for sub in _list(node, "anyOf")])
+        if "oneOf" in node:
+            yield self._one([self.shape(sub, scope) for sub in _list(node, "oneOf")])
+        if "not" in node:
+            yield a.negate(self.shape(node["not"], scope))
+        if "if" in node and (self.marks or "then" in node or "else" in node):
+            yield self._when(self.shape(node["if"], scope),
+                             self.shape(node.get("then", True), scope),
+                             self.shape(node.get("else", True), scope))  # fmt: skip
+        after = {**_map(node, "dependencies"), **_map(node, "dependentSchemas"),
+                 **_map(node, "dependentRequired")}  # fmt: skip
+        for key, sub in after.items():
+            there = BOTTOM | {"object": (Object(required=(key,)),)}
+            then = (TOP | {"object": (Object(required=tuple(sub)),)} if isinstance(sub, list)
+                    else self.shape(sub, scope))  # fmt: skip
+            yield self._when(there, then, TOP)
+
+    def _any(self, shapes: list[Shape]) -> Shape:
+        """What is in one of the shapes. Where it counts what a value's parts were evaluated by, a
+        value in several is evaluated by all of them."""
+        made: Shape = BOTTOM
+        if self.marks and len(shapes) > BRANCHES:
+            raise GrammarError(f"with unevaluated..., anyOf may have {BRANCHES} branches")
+        for shape in shapes:
+            joined = self.algebra.join(made, shape)
+            if self.marks:
+                joined = self.algebra.join(joined, self.algebra.meet(made, shape))
+            made = joined
+        return made
+
+    def _one(self, shapes: list[Shape]) -> Shape:
+        a = self.algebra
+        made: Shape = BOTTOM
+        for i, shape in enumerate(shapes):
+            alone = shape
+            for j, other in enumerate(shapes):
+                if j != i and any(a.meet(alone, other).values()):
+                    alone = a.meet(alone, a.negate(other))
+            made = a.join(made, alone)
+        return made
+
+    def _when(self, condition: Shape, then: Shape, otherwise: Shape) -> Shape:
+        a = self.algebra
+        return a.join(a.meet(condition, then), a.meet(a.negate(condition), otherwise))
+
+    def _unevaluated(self, node: dict[str, Any], scope: Scope, shape: Shape) -> Shape:
+        if self.marks is False:
+            return shape
+        if "unevaluatedItems" in node:
+            rest = self.expression(node["unevaluatedItems"], scope)
+            shape = shape | {"array": tuple(self._rest_of_items(r, rest) for r in shape["array"])}
+        if "unevaluatedProperties" in node:
+            rest = self.expression(node["unevaluatedProperties"], scope)
+            shape = shape | {"object": tuple(_rest_of_keys(r, rest) for r in shape["object"])}
+        kept = lambda rs: tuple(r for r in rs if not self.algebra.barren(r))  # noqa: E731
+        return shape | {t: kept(shape[t]) for t in ("array", "object")}
+
+    def _rest_of_items(self, record: Record, rest: int) -> Record:
+        assert isinstance(record, Array)
+        if record.seen is None:
+            return record
+        inside = self.algebra.any_of((rest, *record.seen_in))
+        items = (*record.items, (record.seen, None, inside))
+        return replace(record, items=items, seen=None)
+
+
+def _rest_of_keys(record: Record, rest: int) -> Record:
+    assert isinstance(record, Object)
+    rules = (*record.rules, (Keys("not", record.seen), rest))
+    return replace(record, rules=rules, seen=ALL_KEYS)
+
+
+def _number(node: dict[str, Any]) -> Number:
+    made = Number()
+    for word, field, strict in (("minimum", "low", "above"), ("maximum", "high", "below")):
+        name = f"exclusive{word.capitalize()}"
+        for key, value in ((word, False), (name, True)):
+            if key in node:
+                bound = _exact(node, key)
+                met = made.meet(Number(**{field: bound, strict: value}))
+                made = met or Number(Fraction(1), True, Fraction(0))
+    if "multipleOf" in node:
+        step = _exact(node, "multipleOf")
+        if step <= 0:
+            raise GrammarError("multipleOf is above 0")
+        made = replace(made, multiples=(step,))
+    return made
+
+
+def _string(node: dict[str, Any]) -> String:
+    match = []
+    if "pattern" in node:
+        if not isinstance(node["pattern"], str):
+            raise GrammarError("pattern is a string")
+        match.append(pattern(node["pattern"]))
+    if node.get("format") in FORMATS:
+        match.append(pattern(FORMATS[node["format"]]))
+    return String(tuple(match), (), _count(node, "minLength") or 0, _count(node, "maxLength"))
+
+
+def _exact(node: dict[str, Any], key: str) -> Fraction:
+    value = node[key]
+    if isinstance(value, bool) or not isinstance(value, int | Decimal):
+        raise GrammarError(f"{key} is a number, not {str(value)[:40]!r}")
+    return Fraction(value)
+
+
+def _count(node: dict[str, Any], key: str) -> int | None:
+    if key not in node:
+        return None
+    value = _exact(node, key)
+    if value < 0 or value.denominator != 1:
+        raise GrammarError(f"{key} is a whole number from 0 on, not {node[key]}")
+    return int(value)
+
+
+def _listed(node: dict[str, Any], key: str) -> bool:
+    return isinstance(node.get(key), list)
+
+
+def _list(node: dict[str, Any], key: str, default: list[Any] | None = None) -> list[Any]:
+    value = node.get(key, default)
+    if not isinstance(value, list):
+        raise GrammarError(f"{key} is a list")
+    return value
+
+
+def _map(node: dict[str, Any], key: str) -> dict[str, Any]:
+    value = node.get(key, {})
+    if not isinstance(value, dict):
+        raise GrammarError(f"{key} is an object")
+    return value
+
+
