@@ -59,7 +59,9 @@ def judge(schema: Any, tests: list[dict[str, Any]]) -> tuple[str, str]:
         return "refused", matcher.get_error().splitlines()[0]
     missed = {True: "", False: ""}
     for test in tests:
-        accepted = any(accepts(matcher, instance) for instance in islice(orders(test["data"]), MOST))
+        accepted = any(
+            accepts(matcher, instance) for instance in islice(orders(test["data"]), MOST)
+        )
         if accepted != test["valid"]:
             missed[test["valid"]] = test["description"]
     if missed[False]:

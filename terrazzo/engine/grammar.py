@@ -90,6 +90,21 @@ def grammar_text(grammar: Grammar) -> str:
         return LLMatcher.grammar_from_lark(grammar.text)
     except (ValueError, RecursionError) as error:
         raise GrammarError(f"the {grammar.kind} cannot be read: {error}") from None
+    except GrammarError as error:
+        raise GrammarError(f"the {grammar.kind} cannot be enforced: {error}") from None
+
+
+def compiled(library: Any, tokenizer: Any, grammar: Grammar) -> Any:
+    """The library's matcher of a grammar. Raises GrammarError if it is wrong or too large."""
+    text = grammar_text(grammar)
+    try:
+        inner = library.LLMatcher(tokenizer, text, log_level=0)
+    except (ValueError, RecursionError) as error:
+        raise GrammarError(f"the {grammar.kind} cannot be read: {error}") from None
+    if inner.is_error():
+        lines = inner.get_error().strip().splitlines() or ["no reason given"]
+        raise GrammarError(f"the {grammar.kind} cannot be enforced: {lines[0]}", "simplify it")
+    return inner
 
 
 class Grammars:
@@ -109,22 +124,13 @@ class Grammars:
         """At the grammar's beginning. Raises GrammarError if it is wrong or too large."""
         known = self._compiled.get(grammar)
         if known is None:
-            known = self._compiled[grammar] = self._compile(grammar)
+            known = self._compiled[grammar] = GuidanceMatcher(
+                compiled(self._library, self._tokenizer, grammar)
+            )
             if len(self._compiled) > KEPT:
                 self._compiled.popitem(last=False)
         self._compiled.move_to_end(grammar)
         return known.copy()
-
-    def _compile(self, grammar: Grammar) -> GuidanceMatcher:
-        text = grammar_text(grammar)
-        try:
-            inner = self._library.LLMatcher(self._tokenizer, text, log_level=0)
-        except (ValueError, RecursionError) as error:
-            raise GrammarError(f"the {grammar.kind} cannot be read: {error}") from None
-        if inner.is_error():
-            reason = inner.get_error().strip().splitlines()[0]
-            raise GrammarError(f"the {grammar.kind} cannot be enforced: {reason}", "simplify it")
-        return GuidanceMatcher(inner)
 
 
 class _Vocabulary:

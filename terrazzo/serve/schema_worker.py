@@ -13,20 +13,17 @@ MOST_TEXT = 1 << 20  # characters of a grammar
 
 def reason(lib: object, tokenizer: object, kind: str, text: str) -> str:
     """Why the grammar cannot be enforced; "" if it can."""
-    from terrazzo.engine.grammar import grammar_text
+    from terrazzo.engine.grammar import compiled
     from terrazzo.engine.request import Grammar
     from terrazzo.errors import GrammarError
 
     if len(text) > MOST_TEXT:
-        return f"it has {len(text):,} characters, at most {MOST_TEXT:,} are read"
+        size = f"{len(text):,} characters, at most {MOST_TEXT:,} are read"
+        return f"the {kind} cannot be enforced: it has {size}"
     try:
-        made = grammar_text(Grammar(kind, text))  # type: ignore[arg-type]
+        compiled(lib, tokenizer, Grammar(kind, text))  # type: ignore[arg-type]
     except GrammarError as error:
         return str(error)
-    matcher = lib.LLMatcher(tokenizer, made, log_level=0)  # type: ignore[attr-defined]
-    if matcher.is_error():
-        lines = matcher.get_error().strip().splitlines()
-        return lines[0] if lines else "no reason given"
     return ""
 
 

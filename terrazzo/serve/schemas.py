@@ -34,7 +34,7 @@ class SchemaChecker:
                 if len(self._known) > KEPT:
                     self._known.popitem(last=False)
         if reason:
-            raise GrammarError(f"the {grammar.kind} cannot be enforced: {reason}")
+            raise GrammarError(reason)
 
     async def _ask(self, grammar: Grammar) -> str:
         if self._process is None or self._process.returncode is not None:
@@ -48,6 +48,7 @@ class SchemaChecker:
             except TimeoutError:
                 await self.close()
                 return "the process that compiles grammars did not start"
+        cannot = f"the {grammar.kind} cannot be enforced"
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None and stdout is not None
         try:
@@ -56,12 +57,12 @@ class SchemaChecker:
             line = await asyncio.wait_for(stdout.readline(), SECONDS)
         except TimeoutError:
             await self.close()
-            return f"it took more than {SECONDS:g} s to compile"
+            return f"{cannot}: it took more than {SECONDS:g} s to compile"
         except (BrokenPipeError, ConnectionResetError):
             line = b""
         if not line:
             await self.close()
-            return "compiling it took too much memory, or failed"
+            return f"{cannot}: compiling it took too much memory, or failed"
         return json.loads(line)
 
     async def close(self) -> None:

@@ -46,7 +46,10 @@ class Items:
         for n in range(listed + 1):
             if n:
                 item = self.writer.value(self.algebra.item(r, n - 1))
-                add(f"{self.name}i{n}", [*([f"{self.name}i{n - 1}", "COMMA"] if n > 1 else []), item])
+                add(
+                    f"{self.name}i{n}",
+                    [*([f"{self.name}i{n - 1}", "COMMA"] if n > 1 else []), item],
+                )
             if r.least <= n and (r.most is None or n <= r.most):
                 begun = [f"{self.name}i{n}"] if n else []
                 add(rule, ["LBRACKET", *begun, "RBRACKET"])

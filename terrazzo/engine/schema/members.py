@@ -32,7 +32,9 @@ class Members:
         ))  # fmt: skip
         self.atoms = [p for p in parts if p.kind != "name"]
         if len(self.atoms) > ATOMS:
-            raise GrammarError(f"the keys of an object match or do not match more than {ATOMS} sets")
+            raise GrammarError(
+                f"the keys of an object match or do not match more than {ATOMS} sets"
+            )
         most = record.most
         self.cap = max(1, record.least, 0 if most is None else most)
         if self.cap > COUNTED:

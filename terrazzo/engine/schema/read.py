@@ -3,6 +3,7 @@ a list under `items`, of older drafts)."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
@@ -66,12 +67,12 @@ class Reader:
         scope = self.of.enter(node, scope)
         key = (id(node), scope)
         self._nodes[id(node)] = node
-        known = self._shapes.get(key, False)
+        if key not in self._shapes:
+            self._shapes[key] = None  # while it is read
+            self._shapes[key] = self._read(node, scope)
+        known = self._shapes[key]
         if known is None:
             raise GrammarError("a schema refers to itself for the same value")
-        if known is False:
-            self._shapes[key] = None
-            known = self._shapes[key] = self._read(node, scope)
         return known
 
     def _read(self, node: dict[str, Any], scope: Scope) -> Shape:
@@ -120,7 +121,9 @@ class Reader:
         rest = node.get("additionalItems" if _listed(node, "items") else "items")
         if not isinstance(first, list):
             raise GrammarError("prefixItems is a list")
-        items = [(i, i + 1, self.expression(sub, scope)) for i, sub in enumerate(first)]
+        items: list[tuple[int, int | None, int]] = [
+            (i, i + 1, self.expression(sub, scope)) for i, sub in enumerate(first)
+        ]
         seen: int | None = len(first)
         if rest is not None:
             items.append((len(first), None, self.expression(rest, scope)))
@@ -156,7 +159,7 @@ class Reader:
         made = Object(tuple(rules), tuple(dict.fromkeys(required)), least, most)
         return replace(made, seen=seen) if self.marks else made
 
-    def _in_place(self, node: dict[str, Any], scope: Scope):  # noqa: ANN202
+    def _in_place(self, node: dict[str, Any], scope: Scope) -> Iterator[Shape]:
         """The shapes of what applies to the same value."""
         a = self.algebra
         for word in ("$ref", "$dynamicRef"):
@@ -214,7 +217,7 @@ class Reader:
         return a.join(a.meet(condition, then), a.meet(a.negate(condition), otherwise))
 
     def _unevaluated(self, node: dict[str, Any], scope: Scope, shape: Shape) -> Shape:
-        if self.marks is False:
+        if not self.marks:
             return shape
         if "unevaluatedItems" in node:
             rest = self.expression(node["unevaluatedItems"], scope)
@@ -300,5 +303,3 @@ def _map(node: dict[str, Any], key: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise GrammarError(f"{key} is an object")
     return value
-
-

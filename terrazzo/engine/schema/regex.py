@@ -19,6 +19,8 @@ ESCAPED = tuple(sorted({*range(32), 34, 92}))
 SPACE = "\t\n\v\f\r \xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\ufeff"
 CLASSES = {"d": "0-9", "w": "A-Za-z0-9_", "s": SPACE}
 CONTROLS = {"t": 9, "n": 10, "v": 11, "f": 12, "r": 13, "0": 0}
+TWO = re.compile(r"[0-9a-fA-F]{2}")
+FOUR = re.compile(r"\{[0-9a-fA-F]{1,6}\}|[0-9a-fA-F]{4}")
 TIMES = re.compile(r"[*+?]|\{(\d+)(,(\d*))?\}")
 
 
@@ -63,7 +65,7 @@ def characters(wanted: Ranges) -> str:
         ways.append("[" + "".join(f"\\x{{{a:x}}}-\\x{{{b:x}}}" for a, b in raw) + "]")
     for c in ESCAPED:
         if any(a <= c <= b for a, b in wanted):
-            ways.append(r"\\" + (SHORT[c] if c in SHORT else f"u{c:04x}"))
+            ways.append(r"\\" + SHORT.get(c, f"u{c:04x}"))
     return f"(?:{'|'.join(ways)})" if len(ways) > 1 else "".join(ways)
 
 
@@ -187,9 +189,7 @@ class _Pattern:
         if c in "pP":
             return self.category(c == "P")
         if c in "ux":
-            code = re.compile(r"\{[0-9a-fA-F]+\}|[0-9a-fA-F]{%d}" % (4 if c == "u" else 2)).match(
-                self.text, self.at
-            )
+            code = (FOUR if c == "u" else TWO).match(self.text, self.at)
             if code is None:
                 raise self.wrong(f"\\{c}")
             self.at = code.end()

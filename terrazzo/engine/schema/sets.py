@@ -209,4 +209,4 @@ WHOLE: dict[str, Record] = {
     "array": Array(), "object": Object(),
 }  # fmt: skip
 TOP: Shape = {kind: (record,) for kind, record in WHOLE.items()}
-BOTTOM: Shape = {kind: () for kind in WHOLE}
+BOTTOM: Shape = dict.fromkeys(WHOLE, ())
