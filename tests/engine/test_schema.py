@@ -87,7 +87,7 @@ REFUSED = [
     ({"not": {"multipleOf": 2}}, "multiples"), ({"maxProperties": 1000}, "counted"),
     ({"patternProperties": {str(i): True for i in range(9)}}, "more than 6"),
     (["x"], "a schema is"),
-    ({"oneOf": [{"properties": {f"a{j}": {"minimum": i} for j in range(5)}}
+    ({"oneOf": [{"properties": {f"a{i}{j}": {"minimum": i} for j in range(5)}}
                 for i in range(9)]}, "too many"),
 ]  # fmt: skip
 
