@@ -111,12 +111,23 @@ async def metrics(http: Request) -> Response:
 
 
 async def engine(http: Request) -> Response:
-    """The engine's state, for the page."""
+    """The engine's state, for the page. With ?check=1 also `books`: what is wrong with those of
+    blocks and requests, "" if they agree, null while there is no engine to ask."""
     s = _service(http)
     stats = await _stats(s)
     figures = dataclasses.asdict(stats) if dataclasses.is_dataclass(stats) else {}  # type: ignore[arg-type]
-    return whole({"model": s.name, "ready": s.supervisor.ready, "facts": s.facts,
-                  "restarts": s.supervisor.restarts, "stats": figures})  # fmt: skip
+    state = {"model": s.name, "ready": s.supervisor.ready, "facts": s.facts,
+             "restarts": s.supervisor.restarts, "stats": figures}  # fmt: skip
+    if http.query_params.get("check") == "1":
+        state["books"] = await _books(s)
+    return whole(state)
+
+
+async def _books(s: Service) -> str | None:
+    try:
+        return await s.supervisor.check()
+    except TerrazzoError:
+        return None
 
 
 async def _stats(s: Service) -> Any:
