@@ -4,10 +4,10 @@ alone.
     PYTHONPATH=tests python -m soak [--seconds 1800] [--seed 0] [--json]      (make soak)
 
 Rounds of traffic from a seed (traffic.py) go to a server that has too little memory for them. After
-each one the idle server is looked at (rounds.py). Then it is killed, three times,
-under load, and has to be back within two seconds (the median), and finished requests are sent once more, alone, to a server of another shape: all in a run
-of up to ten minutes, in a longer one as many as a quarter of the time is enough for. Exit status 1:
-something was wrong, and the last lines say what.
+each one the idle server is looked at (rounds.py). Then it is killed, three times, under load, and
+has to be back within two seconds (the median), and finished requests are sent once more, alone, to
+a server of another shape: all in a run of up to ten minutes, in a longer one as many as a quarter
+of the time is enough for. Exit status 1: something was wrong, and the last lines say what.
 """
 
 from __future__ import annotations
@@ -23,9 +23,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
-
 from soak import replay, rounds
-from soak.process import Server, alive
+from soak.process import NotStarted, Server, alive
 from soak.verdict import Soak
 
 CONTEXT = "512"
@@ -33,8 +32,8 @@ TIGHT = ("--memory", "226MiB", "--context", CONTEXT, "--parallel", "8", "--waiti
 """Blocks for two requests of the whole context; eight run, twelve wait."""
 ALONE = ("--context", CONTEXT, "--parallel", "1", "--draft", "off")
 LONG_S = 600.0  # a longer run has a time for comparing; a shorter one compares all
-SHORT_SHARE, LONG_SHARE = 0.4, 0.75  # traffic's part of the whole
-ROUND_S = 5.0, 30.0
+SHORT_SHARE, LONG_SHARE = 0.3, 0.75  # traffic's part of the whole
+ROUND_S = 4.0, 30.0
 KILLS = 3
 
 
@@ -50,7 +49,13 @@ def main() -> int:
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(bar_width=30),
                TextColumn("{task.fields[now]}"), TimeElapsedColumn())  # fmt: skip
     with tempfile.TemporaryDirectory() as folder, Progress(*columns, console=console) as bar:
-        soak = run(args.seconds, args.seed, Path(folder) / "server.log", bar)
+        log = Path(folder) / "server.log"
+        try:
+            soak = run(args.seconds, args.seed, log, bar)
+        except (OSError, EOFError, NotStarted) as error:
+            tail = log.read_text()[-1500:]
+            console.print(f"error: the server is gone: {error}\n{tail}", markup=False)
+            return 1
     if args.json:
         print(json.dumps(soak.json(), indent=2))
     else:
@@ -75,7 +80,7 @@ def run(seconds: float, seed: int, log: Path, bar: Progress) -> Soak:
             rounds.run(server, f"{seed} {len(found.rss)}", round_s, found)
             bar.update(task, completed=time.monotonic() - began, now=(
                 f"round {len(found.rss)}: {sum(found.counts.values()):,} requests,"
-                f" {sum(found.rss[-1].values()) / 2**20:.1f} MiB" if found.rss else ""))  # fmt: skip
+                f" {sum(found.rss[-1].values()) / 2**20:.1f} MiB"))  # fmt: skip
         stats = server.engine()["stats"]
         end: list[str] = []
         ready_s = [_killed(server, f"{seed} kill {n}", end) for n in range(KILLS)]

@@ -1,5 +1,5 @@
-"""Every answer against the one its request gets alone, on a server that has one place, no drafts, and
-blocks for one request, so that beginnings of others are seldom found."""
+"""Every answer against the one its request gets alone, on a server that has one place, no drafts,
+and blocks for one request, so that beginnings of others are seldom found."""
 
 from __future__ import annotations
 

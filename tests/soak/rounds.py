@@ -1,5 +1,5 @@
-"""A round: many clients at a time for a while, then silence, in which the server has to be as it was
-before."""
+"""A round: many clients at a time for a while, then silence, in which the server has to be as it
+was before."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from soak.client import Reply, send
 from soak.process import Server
 from soak.traffic import Ask, burst, draw
 
-CLIENTS, BURST = 12, 40
+CLIENTS, BURST = 12, 30
 DEADLINE_S = 60.0  # for one request, with all that is before it in the queue
 QUIET_S = 5.0  # for what was cancelled to be gone
 FAULTS = 20  # of these enough have been seen
@@ -45,6 +45,7 @@ def run(server: Server, seed: str, seconds: float, found: Found) -> None:
     """A round of traffic, then the look at the idle server."""
     asyncio.run(_round(server, seed, seconds, found))
     idle(server, found)
+    _note(server, found)
 
 
 async def _round(server: Server, seed: str, seconds: float, found: Found) -> None:
@@ -115,7 +116,7 @@ def judge(ask: Ask, reply: Reply, found: Found) -> None:
 
 # -- silence ------------------------------------------------------------------------------------
 def idle(server: Server, found: Found) -> None:
-    """Nothing runs or waits, no block is held, the books agree; notes what memory is held."""
+    """Nothing runs or waits, no block is held, the books agree."""
     end = time.monotonic() + QUIET_S
     while True:
         state = server.engine()
@@ -143,6 +144,10 @@ def idle(server: Server, found: Found) -> None:
     status, body = server.get("/health")
     if status != 200 or json.loads(body) != {"status": "ok"}:
         found.faults.append(f"/health: {status} {body[:200]!r}")
+
+
+def _note(server: Server, found: Found) -> None:
+    """What memory and files the idle server holds."""
     samples = []
     for _ in range(5):
         samples.append(server.rss())

@@ -19,6 +19,7 @@ from terrazzo.serve.api.fields import (
     read,
     required,
     text,
+    whole_number,
     wrong,
 )
 from terrazzo.serve.api.messages import messages
@@ -57,10 +58,11 @@ def _ids() -> Field:
     def check(name: str, value: Any) -> list[int]:
         if not isinstance(value, list):
             raise wrong(name, f"is {kind_of(value)}, give an array of token ids")
-        for x in value:
-            if isinstance(x, bool) or not isinstance(x, int):
-                raise wrong(name, f"{str(x)[:80]!r} is no token id")
-        return value
+        found = [whole_number(x) for x in value]
+        if None in found:
+            bad = value[found.index(None)]
+            raise wrong(name, f"{str(bad)[:80]!r} is no token id")
+        return [id for id in found if id is not None]
 
     return Field(check, schema={"type": "array", "items": {"type": "integer"}}, required=True)
 

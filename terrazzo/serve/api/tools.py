@@ -47,6 +47,14 @@ _FUNCTION: Fields = {"name": required(text(64)), "description": text(), "paramet
                      "strict": boolean()}  # fmt: skip
 
 
+_FUNCTION_SCHEMA = {
+    "type": "object", "required": ["name"], "additionalProperties": False, "properties": {
+        "name": {"type": "string", "pattern": "^[A-Za-z0-9_.-]{1,64}$"},
+        "description": {"type": ["string", "null"]}, "parameters": {"type": ["object", "null"]},
+        "strict": {"type": ["boolean", "null"]}},
+}  # fmt: skip
+
+
 def tools() -> Field:
     """[{type: "function", function: {name, description, parameters, strict}}]"""
 
@@ -64,13 +72,9 @@ def tools() -> Field:
             found.append({"type": "function", "function": function})
         return found
 
-    function = {"type": "object", "required": ["name"], "additionalProperties": False,
-                "properties": {"name": {"type": "string", "pattern": "^[A-Za-z0-9_-]{1,64}$"},
-                               "description": {"type": "string"},
-                               "parameters": {"const": {"type": "object"}}}}  # fmt: skip
-    one = {"type": "object", "required": ["type", "function"], "additionalProperties": False,
-           "properties": {"type": {"const": "function"}, "function": function}}  # fmt: skip
-    return Field(check, schema={"type": "array", "items": one, "maxItems": 4})
+    one = {"type": "object", "required": ["type", "function"], "properties": {
+        "type": {"const": "function"}, "function": _FUNCTION_SCHEMA}}  # fmt: skip
+    return Field(check, schema={"type": "array", "items": one, "maxItems": MOST})
 
 
 def choice() -> Field:
@@ -85,7 +89,11 @@ def choice() -> Field:
                 return (function["name"],)
         raise wrong_field(name, "give none, auto, required, or one function by name")
 
-    return Field(check, schema={"type": "string", "enum": ["none", "auto"]})
+    named = {"type": "object", "required": ["type", "function"], "properties": {
+        "type": {"const": "function"}, "function": {
+            "type": "object", "required": ["name"], "properties": {"name": {"type": "string"}}}},
+    }  # fmt: skip
+    return Field(check, schema={"anyOf": [{"enum": ["none", "auto", "required"]}, named]})
 
 
 def wanted(given: dict[str, Any]) -> tuple[list[dict[str, Any]], Grammar | None]:
