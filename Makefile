@@ -1,7 +1,7 @@
 # make run     set up and let the demo model write: the first command to try
 # make test    set up, lint, run the tests (no torch)
 # make lint    ruff and pyright
-# make oracle  the tests against transformers, in an environment of their own
+# make oracle  the tests against transformers and schemathesis, in an environment of their own
 # make soak    a server under mixed traffic for 30 minutes: nothing stuck, leaked, other than alone
 # make soak SOAK=120  the same in about 2 minutes
 # make ascend  the tests against the compiler of Ascend NPUs, which is installed first (161 MB)

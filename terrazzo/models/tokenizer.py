@@ -96,8 +96,9 @@ class Tokenizer:
             bos = self.add_bos
         if bos and self.bos_id is None:
             raise OptionError("this model has no BOS token to put in front")
-        if most is not None and not self._bytes_missing and len(text) > most:
-            size = len((text.replace(guard, "") if guard else text).encode("utf-8", "replace"))
+        if most is not None and len(text) > most:
+            data = (text.replace(guard, "") if guard else text).encode("utf-8", "replace")
+            size = len(data.translate(None, self._absent))
             if size > most * self._longest:
                 raise ContextOverflow(
                     f"the prompt has {size // self._longest:,} tokens or more, the context holds"
@@ -147,6 +148,12 @@ class Tokenizer:
     def is_special(self, id: int) -> bool:
         """Whether `id` is a control token (or the unknown token), which is no part of the text."""
         return self._types[id] in _SPECIAL
+
+    @cached_property
+    def _absent(self) -> bytes:
+        """The bytes that have no token, which are passed over."""
+        ids = self._character_ids.items()
+        return b"".join(BYTES_OF[c] for c, id in ids if id >= self.vocab_size)
 
     @cached_property
     def _longest(self) -> int:

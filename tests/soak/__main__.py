@@ -76,6 +76,7 @@ def run(seconds: float, seed: int, log: Path, bar: Progress) -> Soak:
     try:
         task = bar.add_task("traffic", total=traffic_s, now="")
         began = time.monotonic()
+        rounds.warm_up(server, str(seed), found)
         while (took := time.monotonic() - began) < traffic_s and not found.faults:
             rounds.run(server, f"{seed} {len(found.rss)}", round_s, found)
             bar.update(task, completed=time.monotonic() - began, now=(

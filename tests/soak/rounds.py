@@ -15,7 +15,7 @@ from typing import Any
 from soak import answers
 from soak.client import Reply, send
 from soak.process import Server
-from soak.traffic import Ask, burst, draw
+from soak.traffic import Ask, burst, draw, schema
 
 CLIENTS, BURST = 12, 30
 DEADLINE_S = 60.0  # for one request, with all that is before it in the queue
@@ -39,6 +39,21 @@ class Found:
     def fault(self, ask: Ask, what: str) -> None:
         body = (ask.body or b"")[:400].decode("utf-8", "replace")
         self.faults.append(f"{what}\n  {ask.kind} {ask.path} {ask.cut or ''} {body}")
+
+
+WARM_UP = 48
+
+
+def warm_up(server: Server, seed: str, found: Found) -> None:
+    """What is kept for good is made: compiled schemas, as many as are kept, and every KV block."""
+
+    async def all_of_them() -> None:
+        r = random.Random(f"{seed} warm-up")
+        asks = [schema(r) for _ in range(WARM_UP)]
+        for n in range(0, WARM_UP, CLIENTS):
+            await asyncio.gather(*(one(server.port, a, found, r) for a in asks[n : n + CLIENTS]))
+
+    asyncio.run(all_of_them())
 
 
 def run(server: Server, seed: str, seconds: float, found: Found) -> None:
