@@ -1,7 +1,9 @@
 # make run     set up and let the demo model write: the first command to try
 # make test    set up, lint, run the tests (no torch)
 # make lint    ruff and pyright
-# make oracle  the tests against transformers, in an environment of their own
+# make oracle  the tests against transformers and schemathesis, in an environment of their own
+# make soak    a server under mixed traffic for 30 minutes: nothing stuck, leaked, other than alone
+# make soak SOAK=120  the same in about 2 minutes
 # make ascend  the tests against the compiler of Ascend NPUs, which is installed first (161 MB)
 # make test-isa  the CPU's tests once for each older instruction set that this machine can run
 # make bench   measure all beside llama.cpp and torch, write benchmarks/RESULTS.md (25 minutes)
@@ -27,7 +29,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test lint test-isa oracle ascend bench bench-peers bench-guard clean
+.PHONY: help run test lint test-isa oracle soak ascend bench bench-peers bench-guard clean
 
 help:
 	@sed -n 's/^# make/make/p' Makefile
@@ -101,6 +103,11 @@ test-isa: $(VENV)/.dev
 oracle: $(ORACLE)/.oracle
 	@$(ORACLE)/bin/terrazzo pull smollm2
 	$(ORACLE)/bin/python -m pytest tests/oracle $(PYTEST_OPTIONS)
+
+SOAK ?= 1800
+soak: $(VENV)/.run
+	@$(BIN)/terrazzo pull smollm2
+	@PYTHONPATH=tests $(BIN)/python -m soak --seconds $(SOAK) $(SOAK_OPTIONS)
 
 # Without the compiler most of these tests are skipped: the first line is an error then.
 ascend: $(ASCEND)/.ascend

@@ -45,7 +45,8 @@ def command(
     json: options.Json = False,
 ) -> int:
     """Show what a model takes of memory, and which context and how many requests fit."""
-    from terrazzo.engine.memory import Planner, Wanted, program_bytes
+    from terrazzo.engine.memory import Planner, Wanted
+    from terrazzo.engine.program import program_bytes
     from terrazzo.models import outline
     from terrazzo.runtime import threads as thread_count
 
@@ -54,7 +55,8 @@ def command(
         context, parallel, kv,  # pyright: ignore[reportArgumentType]
         step_tokens, threads=threads or thread_count.default_threads(),
     )  # fmt: skip
-    planner = Planner(found, 0 if chip else program_bytes("terrazzo.engine.engine"))
+    with program_bytes(*(() if chip else ("terrazzo.engine.engine",))) as program:
+        planner = Planner(found, program())
     plan = planner.plan(wanted, _budget(memory, chip))
     if json:
         terminal.print_json(as_json(planner, plan))

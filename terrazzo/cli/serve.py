@@ -68,19 +68,21 @@ def _planned(
 ) -> tuple[int, int]:
     """Context and number of KV blocks that stay within `memory`, both processes counted. Raises
     MemoryShortage if not even one request of the whole context does."""
-    from terrazzo.cli.fit import parse_bytes
-    from terrazzo.engine.memory import Planner, Wanted, mib, program_bytes
-    from terrazzo.models import outline
-    from terrazzo.models.llama import LOGIT_ROWS
-    from terrazzo.runtime import threads as thread_count
+    from terrazzo.engine.program import program_bytes
 
-    wanted = Wanted(
-        context, parallel, kv,  # pyright: ignore[reportArgumentType]
-        rows=parallel + LOGIT_ROWS, threads=threads or thread_count.default_threads(),
-    )  # fmt: skip
-    programs = program_bytes("terrazzo.engine.engine", "terrazzo.serve.app")
-    found = outline.read(model, None)
-    plan = Planner(found, programs).plan(wanted, parse_bytes(memory))
+    with program_bytes("terrazzo.engine.engine", "terrazzo.serve.app") as programs:
+        from terrazzo.cli.fit import parse_bytes
+        from terrazzo.engine.memory import Planner, Wanted, mib
+        from terrazzo.models import outline
+        from terrazzo.models.llama import LOGIT_ROWS
+        from terrazzo.runtime import threads as thread_count
+
+        budget, found = parse_bytes(memory), outline.read(model, None)
+        wanted = Wanted(
+            context, parallel, kv,  # pyright: ignore[reportArgumentType]
+            rows=parallel + LOGIT_ROWS, threads=threads or thread_count.default_threads(),
+        )  # fmt: skip
+        plan = Planner(found, programs()).plan(wanted, budget)
     plan.check(found.config.name)
     terminal.note(
         f"memory: {plan.blocks:,} KV blocks, {mib(plan.used)} of {mib(plan.memory)} at most"

@@ -8,8 +8,6 @@ its heap take is measured: imports when the plan is made, the rest below.
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -254,16 +252,3 @@ MIB = 1 << 20
 def mib(n: int) -> str:
     """Bytes in MiB or GiB."""
     return f"{n / MIB:,.1f} MiB" if n < 10 << 30 else f"{n / (1 << 30):,.1f} GiB"
-
-
-def program_bytes(*modules: str) -> int:
-    """Resident bytes of a Python process for each of `modules` that has imported it, measured."""
-    script = (
-        "import importlib, sys; importlib.import_module(sys.argv[1])\n"
-        "print(next(x.split()[1] for x in open('/proc/self/status') if x.startswith('VmRSS:')))"
-    )
-    command = [sys.executable, "-c", script]
-    return sum(
-        int(subprocess.run([*command, m], check=True, capture_output=True, text=True).stdout) << 10
-        for m in modules
-    )

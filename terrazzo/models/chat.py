@@ -95,15 +95,16 @@ class ChatTemplate:
             )  # fmt: skip
 
     def encode(self, messages: Sequence[Message], add_generation_prompt: bool = True,
-               tools: Sequence[Any] | None = None) -> list[int]:  # fmt: skip
+               tools: Sequence[Any] | None = None,
+               most: int | None = None) -> list[int]:  # fmt: skip
         """The token ids of the conversation. The template's control tokens become ids; their names
         inside of messages stay text, so that no message can end its own turn. BOS is put in front
-        if the model wants it and the template did not write it."""
+        if the model wants it and the template did not write it. `most`: as Tokenizer.encode."""
         _check(messages)
         guarded = [{key: self._guard(value) for key, value in m.items()} for m in messages]
         text = self.render(guarded, add_generation_prompt, self._guard(tools))
         bos = self._tokenizer.add_bos and not text.startswith(self._tokens.get("bos_token") or "\0")
-        return self._tokenizer.encode(text, special=True, bos=bos, guard=_GUARD)
+        return self._tokenizer.encode(text, special=True, bos=bos, guard=_GUARD, most=most)
 
     def _guard(self, value: Any) -> Any:
         """`value` with a guard in every whole token's name, in strings at any depth."""

@@ -14,7 +14,7 @@ from functools import cached_property
 
 import numpy as np
 
-from terrazzo.errors import ModelFileError, OptionError
+from terrazzo.errors import ContextOverflow, ModelFileError, OptionError
 from terrazzo.models import pretokenizer
 from terrazzo.models.gguf import GGUF
 from terrazzo.models.merges import Merges
@@ -72,7 +72,12 @@ class Tokenizer:
         return cls(gguf.metadata)
 
     def encode(
-        self, text: str, special: bool = False, bos: bool | None = None, guard: str = ""
+        self,
+        text: str,
+        special: bool = False,
+        bos: bool | None = None,
+        guard: str = "",
+        most: int | None = None,
     ) -> list[int]:
         """The ids of `text`.
 
@@ -82,6 +87,8 @@ class Tokenizer:
         bos: put `bos_id` in front; None: as the model wants it (`add_bos`). EOS is never added.
         guard: a string taken out of the text after whole tokens are found; within a token's name
             it keeps the name plain text although `special` is set.
+        most: raises ContextOverflow, before any work, for a text so long that it is certain to have
+            more tokens than that. (Cut into words, a text takes fifty times its size.)
         A lone surrogate (not text in any encoding) counts as U+FFFD, a surrogate pair as its
         character.
         """
@@ -89,6 +96,14 @@ class Tokenizer:
             bos = self.add_bos
         if bos and self.bos_id is None:
             raise OptionError("this model has no BOS token to put in front")
+        if most is not None and len(text) > most:
+            data = (text.replace(guard, "") if guard else text).encode("utf-8", "replace")
+            size = len(data.translate(None, self._absent))
+            if size > most * self._longest:
+                raise ContextOverflow(
+                    f"the prompt has {size // self._longest:,} tokens or more, the context holds"
+                    f" {most:,}", "shorten the prompt or start with a larger context",
+                )  # fmt: skip
         ids = [self.bos_id] if bos and self.bos_id is not None else []
         for part in self._partition(_valid(text), special):
             if isinstance(part, int):
@@ -133,6 +148,17 @@ class Tokenizer:
     def is_special(self, id: int) -> bool:
         """Whether `id` is a control token (or the unknown token), which is no part of the text."""
         return self._types[id] in _SPECIAL
+
+    @cached_property
+    def _absent(self) -> bytes:
+        """The bytes that have no token, which are passed over."""
+        ids = self._character_ids.items()
+        return b"".join(BYTES_OF[c] for c, id in ids if id >= self.vocab_size)
+
+    @cached_property
+    def _longest(self) -> int:
+        """No token stands for more bytes."""
+        return max(len(self._tokens[i].encode()) for i in range(self.vocab_size))
 
     @cached_property
     def special_texts(self) -> list[str]:

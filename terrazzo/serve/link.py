@@ -3,9 +3,10 @@
 Both ends are ours and the pair has no name, so nobody else can write to it. A message is a tuple
 whose first item says what it is.
 
-Server to engine: ("add", Request), ("abort", id, choice or None), ("stats", number).
+Server to engine: ("add", Request), ("abort", id, choice or None), ("stats", number),
+("check", number).
 Engine to server: ("phase", name, seconds), ("ready", facts), ("failed", class, what, remedy),
-("events", [Event, ...]), ("stats", number, figures).
+("events", [Event, ...]), ("stats", number, figures), ("check", number, what is wrong or "").
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ memory: a schema can be as much work as its author likes."""
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import sys
 from collections import OrderedDict
@@ -23,14 +24,15 @@ class SchemaChecker:
     def __init__(self) -> None:
         self._process: asyncio.subprocess.Process | None = None
         self._turn = asyncio.Lock()
-        self._known: OrderedDict[Grammar, str] = OrderedDict()
+        self._known: OrderedDict[bytes, str] = OrderedDict()  # by hash: a schema may have 8 MiB
 
     async def check(self, grammar: Grammar) -> None:
         """Raises GrammarError with the reason if it cannot be enforced as it is."""
+        name = hashlib.blake2b(f"{grammar.kind} {grammar.text}".encode(), digest_size=16).digest()
         async with self._turn:
-            reason = self._known.get(grammar)
+            reason = self._known.get(name)
             if reason is None:
-                reason = self._known[grammar] = await self._ask(grammar)
+                reason = self._known[name] = await self._ask(grammar)
                 if len(self._known) > KEPT:
                     self._known.popitem(last=False)
         if reason:

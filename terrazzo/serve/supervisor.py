@@ -119,7 +119,7 @@ class Supervisor:
                     for event in events:
                         if (answer := self._answers.get(event.request)) is not None:
                             answer.put(event)
-                case ("stats", number, value):
+                case ("stats" | "check", number, value):
                     if (future := self._asked.pop(number, None)) and not future.done():
                         future.set_result(value)
                 case ("phase", name, seconds):
@@ -204,9 +204,17 @@ class Supervisor:
 
     async def stats(self) -> Any:
         """The engine's figures. Raises EngineDied."""
+        return await self._ask("stats")
+
+    async def check(self) -> str:
+        """What is wrong with the engine's books, between two steps; "" if they agree. Raises
+        EngineDied."""
+        return await self._ask("check")
+
+    async def _ask(self, what: str) -> Any:
         self._count += 1
         future = asyncio.get_running_loop().create_future()
-        self._send(("stats", self._count))
+        self._send((what, self._count))
         self._asked[self._count] = future
         return await future
 

@@ -38,6 +38,7 @@ class Engine(Protocol):
     def abort(self, request: str, choice: int | None = None) -> None: ...
     def step(self) -> list[Event]: ...
     def stats(self) -> Any: ...
+    def check(self) -> None: ...
 
 
 Factory = Callable[[dict[str, Any], Phase], tuple[Engine, dict[str, Any]]]
@@ -49,6 +50,15 @@ def end_with_parent() -> None:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != int(sys.argv[3]):
         os._exit(1)  # it had ended before we asked
+
+
+def books(engine: Engine) -> str:
+    """What is wrong with the engine's books; "" if they agree."""
+    try:
+        engine.check()
+    except AssertionError as error:
+        return str(error) or "they do not agree"
+    return ""
 
 
 def loop(link: Link, engine: Engine) -> None:
@@ -69,6 +79,8 @@ def loop(link: Link, engine: Engine) -> None:
                     engine.abort(id, choice)
                 case ("stats", number):
                     link.send(("stats", number, engine.stats()))
+                case ("check", number):
+                    link.send(("check", number, books(engine)))
                 case _:
                     raise AssertionError(message)
         if engine.busy and (events := engine.step()):

@@ -14,7 +14,7 @@ from gguf_maker import Maker, string, tiny_llama
 from hypothesis import given
 from hypothesis import strategies as st
 
-from terrazzo.errors import ModelFileError, OptionError
+from terrazzo.errors import ContextOverflow, ModelFileError, OptionError
 from terrazzo.models.gguf import GGUF
 from terrazzo.models.metadata import Cursor, Metadata
 from terrazzo.models.tokenizer import Tokenizer
@@ -194,3 +194,13 @@ def test_broken_tokenizers_are_named(tmp_path: Path, words: str) -> None:
     with pytest.raises(ModelFileError, match=words) as caught:
         tiny(tmp_path, maker)
     assert str(tmp_path) in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_text_that_is_certainly_too_long_is_refused_before_it_is_cut(
+    tokenizer: Tokenizer,
+) -> None:
+    for text in ("sea " * 40, "a" * 81, "\ud800", "🙂" * 9, " " * 200):
+        count = len(tokenizer.encode(text))
+        assert tokenizer.encode(text, most=count) == tokenizer.encode(text)
+    with pytest.raises(ContextOverflow, match="tokens or more, the context holds 512"):
+        tokenizer.encode("sea " * 200_000, most=512)

@@ -71,6 +71,9 @@ class Scripted:
         out, self.events = self.events, []
         return out
 
+    def check(self) -> None:
+        assert not self.aborted, f"{self.aborted} aborted"
+
     def stats(self) -> dict[str, int]:
         return {"running": len(self.open), "aborted": self.aborted}
 

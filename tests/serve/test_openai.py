@@ -197,3 +197,20 @@ def test_what_is_wrong_is_said(client: OpenAI) -> None:
         client.chat.completions.create(model="gpt-4", messages=HELLO)
     with pytest.raises(openai.BadRequestError, match="no embeddings"):
         client.embeddings.create(model=MODEL, input="text")
+
+
+def test_token_ids_are_numbers_as_json_has_them(http: Any) -> None:
+    """2.0 is 2; what no token has is named by its field."""
+    ask = {"model": MODEL, "max_tokens": 4, "temperature": 0}
+    a, b = (http.post("/v1/completions", json={**ask, "prompt": p}).json()["choices"][0]["text"]
+            for p in ([504, 565.0, 260], [504, 565, 260]))  # fmt: skip
+    assert a == b
+    assert http.post("/detokenize", json={"tokens": [504.0]}).status_code == 200
+    bias = http.post("/v1/completions", json={**ask, "prompt": "a", "logit_bias": {"99999": 1}})
+    assert bias.status_code == 400 and bias.json()["error"]["param"] == "logit_bias"
+
+
+def test_stream_options_are_for_streams_also_when_empty(http: Any) -> None:
+    body = {"model": MODEL, "messages": HELLO, "stream_options": {}}
+    got = http.post("/v1/chat/completions", json=body)
+    assert got.status_code == 400 and got.json()["error"]["param"] == "stream_options"

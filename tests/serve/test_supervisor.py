@@ -72,6 +72,20 @@ def test_events_come_in_order_and_many_requests_share_the_engine() -> None:
     within(20, test)
 
 
+def test_the_books_are_checked_in_the_engine_and_a_fault_is_told_not_died_of() -> None:
+    async def test() -> None:
+        async with running() as (supervisor, _):
+            assert await supervisor.check() == ""
+            answer = Answer()
+            supervisor.add(Request("a", (SLOW,), max_tokens=10_000), answer)
+            await answer.take()
+            supervisor.abort("a")
+            assert await supervisor.check() == "1 aborted"  # this engine's idea of a fault
+            assert await supervisor.stats() and not supervisor.restarts
+
+    within(20, test)
+
+
 def test_an_abort_ends_the_request_at_once() -> None:
     async def test() -> None:
         async with running() as (supervisor, _):

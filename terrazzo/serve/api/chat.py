@@ -49,9 +49,12 @@ def _format() -> Field:
             raise wrong(f"{name}.json_schema.schema", f"is {kind_of(schema)}, give a JSON Schema")
         return Grammar("json_schema", json.dumps(schema))
 
-    kinds = {"enum": ["text", "json_object"]}
-    return Field(check, schema={"type": "object", "properties": {"type": kinds},
-                                "required": ["type"], "additionalProperties": False})  # fmt: skip
+    plain = {"properties": {"type": {"enum": ["text", "json_object"]}}}
+    held = {"required": ["json_schema"], "properties": {
+        "type": {"const": "json_schema"},
+        "json_schema": {"type": "object", "required": ["schema"], "properties": {
+            "schema": {"type": ["object", "boolean"]}}}}}  # fmt: skip
+    return Field(check, schema={"type": "object", "required": ["type"], "anyOf": [plain, held]})
 
 
 def _modalities() -> Field:
@@ -114,10 +117,11 @@ def prompt(service: Service, given: dict[str, Any], known: list[dict[str, Any]])
     """The conversation's token ids. Raises ApiError."""
     if service.chat is None:
         raise not_chat(service.name)
+    most = service.context or None
     try:
         if service.chat.takes_tools:
-            return service.chat.encode(given["messages"], tools=known or None)
-        return service.chat.encode(tools.introduced(given["messages"], known))
+            return service.chat.encode(given["messages"], tools=known or None, most=most)
+        return service.chat.encode(tools.introduced(given["messages"], known), most=most)
     except TerrazzoError as error:
         raise of_error(error) from None
 

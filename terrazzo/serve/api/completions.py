@@ -10,9 +10,19 @@ from typing import Any
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
+from terrazzo.errors import TerrazzoError
 from terrazzo.serve.api import bodies, generation
-from terrazzo.serve.api.errors import ApiError
-from terrazzo.serve.api.fields import Field, Fields, boolean, integer, kind_of, read, wrong
+from terrazzo.serve.api.errors import ApiError, of_error
+from terrazzo.serve.api.fields import (
+    Field,
+    Fields,
+    boolean,
+    integer,
+    kind_of,
+    read,
+    whole_number,
+    wrong,
+)
 from terrazzo.serve.api.generation import COMMON, Generation, Update
 from terrazzo.serve.api.logprobs import ForCompletions, joined
 from terrazzo.serve.api.respond import DONE, EventStream, event, while_connected, whole
@@ -26,17 +36,18 @@ def _prompts() -> Field:
     """A string, an array of strings, token ids, or an array of these."""
 
     def ids(name: str, value: Any) -> list[int]:
-        for x in value:
-            if isinstance(x, bool) or not isinstance(x, int) or not 0 <= x < 2**31:
+        found = [whole_number(x) for x in value]
+        for x, id in zip(value, found, strict=True):
+            if id is None or not 0 <= id < 2**31:
                 raise wrong(name, f"{x!r} is no token id"[:200])
-        return value
+        return [id for id in found if id is not None]
 
     def check(name: str, value: Any) -> list[str | list[int]]:
         if isinstance(value, str):
             return [value]
         if not isinstance(value, list) or not value:
             raise wrong(name, f"is {kind_of(value)}, give a string, token ids, or an array of them")
-        if isinstance(value[0], int):
+        if isinstance(value[0], int | float):
             return [ids(name, value)]
         if len(value) > MOST_PROMPTS:
             raise wrong(name, f"has {len(value)} prompts, at most {MOST_PROMPTS} are allowed")
@@ -46,9 +57,14 @@ def _prompts() -> Field:
             return [ids(name, x) for x in value]
         raise wrong(name, "give strings only, or arrays of token ids only")
 
-    tokens = {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 1}
-    texts = {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": MOST_PROMPTS}
-    return Field(check, required=True, schema={"anyOf": [{"type": "string"}, texts, tokens]})
+    return Field(check, required=True)
+
+
+def prompt_schema(token: dict[str, Any]) -> dict[str, Any]:
+    """JSON Schema of `prompt` for a model whose token ids are as `token` says."""
+    one, ids = {"type": "string", "minLength": 1}, {"type": "array", "items": token, "minItems": 1}
+    many = {"type": "array", "minItems": 1, "maxItems": MOST_PROMPTS}
+    return {"anyOf": [one, ids, {**many, "items": one}, {**many, "items": ids}]}
 
 
 def _only(value: Any, why: str) -> Field:
@@ -92,7 +108,13 @@ class Completion:
         self.echo = given.get("echo", False)
         self.top: int | None = given.get("logprobs")
         tokenizer = service.tokenizer
-        self.prompts = [tokenizer.encode(p) if isinstance(p, str) else p for p in given["prompt"]]
+        most = service.context or None
+        try:
+            self.prompts = [
+                tokenizer.encode(p, most=most) if isinstance(p, str) else p for p in given["prompt"]
+            ]
+        except TerrazzoError as error:
+            raise of_error(error) from None
         for p in self.prompts:
             if not p:
                 raise ApiError(400, "prompt: is empty", param="prompt")

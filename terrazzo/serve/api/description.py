@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from starlette.requests import Request
@@ -9,8 +10,9 @@ from starlette.responses import Response
 
 from terrazzo import __version__
 from terrazzo.serve.api import chat, completions, others
-from terrazzo.serve.api.fields import Fields, object_schema
+from terrazzo.serve.api.fields import Field, Fields, object_schema, only_with
 from terrazzo.serve.api.respond import whole
+from terrazzo.serve.service import Service
 
 _ERROR = {
     "type": "object", "required": ["error"], "properties": {"error": {
@@ -56,6 +58,10 @@ _CONTENT = {"type": "object", "required": ["content"], "properties": {"content":
 _STATUS = {"type": "object", "required": ["status"], "properties": {"status": _TEXT}}
 
 
+# One event of a stream; its data is a chunk, or [DONE] at the end.
+_EVENT = {"type": "object", "required": ["data"], "properties": {"data": _TEXT}}
+
+
 def _body(schema: dict[str, Any], kind: str = "application/json") -> dict[str, Any]:
     return {"content": {kind: {"schema": schema}}}
 
@@ -65,18 +71,22 @@ def _errors(*statuses: int) -> dict[str, Any]:
 
 
 def _post(
-    name: str, fields: Fields, answer: dict[str, Any], stream: bool = False
+    name: str,
+    fields: Fields,
+    answer: dict[str, Any],
+    stream: bool = False,
+    rules: Sequence[dict[str, Any]] = (),
 ) -> dict[str, Any]:
     content = {"application/json": {"schema": answer}}
     if stream:
-        content["text/event-stream"] = {"schema": _TEXT}
+        content["text/event-stream"] = {"schema": _EVENT}
     lists = {
         f"x-{kind}": sorted(n for n, f in fields.items() if f.kind == kind)
         for kind in ("enforced", "accepted", "extension")
     }
     return {"post": {
         "operationId": name, **lists,
-        "requestBody": {"required": True, **_body(object_schema(fields))},
+        "requestBody": {"required": True, **_body(object_schema(fields, rules))},
         "responses": {"200": {"description": "the answer", "content": content},
                       **_errors(400, 401, 404, 408, 413, 429, 500, 503, 504)},
     }}  # fmt: skip
@@ -96,8 +106,25 @@ def _get(
     }}  # fmt: skip
 
 
-def describe() -> dict[str, Any]:
-    path = {"name": "model", "in": "path", "required": True, "schema": {**_TEXT, "minLength": 1}}
+def _described(field: Field, schema: dict[str, Any]) -> Field:
+    """The field with a schema that knows the model."""
+    return Field(field.check, field.kind, schema, field.required)
+
+
+def describe(model: str, vocabulary: int) -> dict[str, Any]:
+    """`model`: the name of the one there is; `vocabulary`: its tokens."""
+    name = {"const": model}
+    token = {"type": "integer", "minimum": 0, "maximum": vocabulary - 1}
+    chat_fields = {**chat.FIELDS, "model": _described(chat.FIELDS["model"], name)}
+    text_fields = {
+        **completions.FIELDS, "model": _described(completions.FIELDS["model"], name),
+        "prompt": _described(completions.FIELDS["prompt"], completions.prompt_schema(token)),
+    }  # fmt: skip
+    ids = _described(others.DETOKENIZE["tokens"], {"type": "array", "items": token})
+    one = [{"required": [n], "properties": {n: {"not": {"type": "null"}}}}
+           for n in ("content", "messages")]  # fmt: skip
+    with_stream = only_with("stream_options", "stream")
+    path = {"name": "model", "in": "path", "required": True, "schema": {"enum": [model]}}
     text_choice, chat_choice = {"text": _TEXT}, {"message": _MESSAGE}
     return {
         "openapi": "3.1.0",
@@ -109,14 +136,15 @@ def describe() -> dict[str, Any]:
             "/v1/models": _get("listModels", _MODELS),
             "/v1/models/{model}": _get("retrieveModel", _MODEL, [path]),
             "/v1/chat/completions": _post(
-                "createChatCompletion", chat.FIELDS, _answer("chat.completion", chat_choice), True
+                "createChatCompletion", chat_fields, _answer("chat.completion", chat_choice), True,
+                [with_stream, only_with("top_logprobs", "logprobs")],
             ),
             "/v1/completions": _post(
-                "createCompletion", completions.FIELDS, _answer("text_completion", text_choice),
-                True,
+                "createCompletion", text_fields, _answer("text_completion", text_choice), True,
+                [with_stream],
             ),
-            "/tokenize": _post("tokenize", others.TOKENIZE, _TOKENS),
-            "/detokenize": _post("detokenize", others.DETOKENIZE, _CONTENT),
+            "/tokenize": _post("tokenize", others.TOKENIZE, _TOKENS, rules=[{"oneOf": one}]),
+            "/detokenize": _post("detokenize", {"tokens": ids}, _CONTENT),
             "/health": _get("health", _STATUS,
                             more={"503": {"description": "not ready", **_body(_STATUS)}}),
             "/metrics": _get("metrics", _TEXT, kind="text/plain"),
@@ -125,4 +153,5 @@ def describe() -> dict[str, Any]:
 
 
 async def handle(http: Request) -> Response:
-    return whole(describe())
+    service: Service = http.app.state.service
+    return whole(describe(service.name, service.tokenizer.vocab_size))

@@ -7,7 +7,7 @@ A field is `enforced` (OpenAI's, with its effect), `accepted` (OpenAI's, without
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -66,15 +66,21 @@ def number(low: float, high: float) -> Field:
     return Field(check, schema={"type": "number", "minimum": low, "maximum": high})
 
 
+def whole_number(value: Any) -> int | None:
+    """JSON has one kind of numbers: 2.0 is 2. None for what is none, or not whole."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
 def integer(low: int, high: int = 2**31 - 1) -> Field:
     def check(name: str, value: Any) -> int:
-        if isinstance(value, float) and value.is_integer():
-            value = int(value)  # JSON has one kind of numbers
-        if isinstance(value, bool) or not isinstance(value, int):
+        found = whole_number(value)
+        if found is None:
             raise wrong(name, f"is {kind_of(value)}, give a whole number from {low} to {high}")
-        if not low <= value <= high:
-            raise wrong(name, f"is {value}, give a whole number from {low} to {high}")
-        return value
+        if not low <= found <= high:
+            raise wrong(name, f"is {found}, give a whole number from {low} to {high}")
+        return found
 
     return Field(check, schema={"type": "integer", "minimum": low, "maximum": high})
 
@@ -133,7 +139,7 @@ def biases() -> Field:
 
     value = {"type": "number", "minimum": -100, "maximum": 100}
     return Field(check, schema={"type": "object", "maxProperties": 1024,
-                                "propertyNames": {"pattern": "^[0-9]{1,5}$"},
+                                "propertyNames": {"pattern": "^[0-9]{1,9}$"},
                                 "additionalProperties": value})  # fmt: skip
 
 
@@ -142,8 +148,10 @@ def stream_options() -> Field:
         return read_inside(name, value, {"include_usage": boolean(),
                                          "include_obfuscation": accepted("boolean")})  # fmt: skip
 
+    maybe = {"type": ["boolean", "null"]}
     return Field(check, schema={"type": "object", "properties": {
-        "include_usage": {"type": "boolean"}}, "additionalProperties": False})  # fmt: skip
+        "include_usage": maybe, "include_obfuscation": maybe},
+        "additionalProperties": False})  # fmt: skip
 
 
 def read_inside(name: str, value: Any, fields: Fields) -> dict[str, Any]:
@@ -189,11 +197,20 @@ def required(field: Field) -> Field:
     return Field(field.check, field.kind, field.schema, required=True)
 
 
-def object_schema(fields: Fields) -> dict[str, Any]:
-    """JSON Schema of a body."""
+def object_schema(fields: Fields, rules: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
+    """JSON Schema of a body. `rules`: schemas that it has to keep to besides."""
+    null = {"type": "null"}  # counts as absent
     return {
         "type": "object",
-        "properties": {n: f.schema or {} for n, f in fields.items()},
+        "properties": {n: (f.schema or {}) if f.required else {"anyOf": [f.schema or {}, null]}
+                       for n, f in fields.items()},
         "required": [n for n, f in fields.items() if f.required],
         "additionalProperties": False,
-    }
+        **({"allOf": list(rules)} if rules else {}),
+    }  # fmt: skip
+
+
+def only_with(name: str, other: str) -> dict[str, Any]:
+    """The rule that field `name` is only allowed where `other` is true."""
+    given = {"required": [name], "properties": {name: {"not": {"type": "null"}}}}
+    return {"if": given, "then": {"required": [other], "properties": {other: {"const": True}}}}

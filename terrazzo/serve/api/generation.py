@@ -24,6 +24,7 @@ from terrazzo.serve.api.fields import (
     stops,
     stream_options,
     text,
+    wrong,
 )
 from terrazzo.serve.service import Service
 from terrazzo.serve.supervisor import Answer
@@ -126,7 +127,7 @@ def check_model(service: Service, given: Mapping[str, Any]) -> None:
     if given["model"] != service.name:
         raise ApiError(404, f"there is no model {given['model'][:200]!r} here; there is"
                        f" {service.name!r}", param="model", code="model_not_found")  # fmt: skip
-    if given.get("stream_options") and not given.get("stream"):
+    if "stream_options" in given and not given.get("stream"):
         raise ApiError(400, "stream_options is only allowed with stream", param="stream_options")
 
 
@@ -142,6 +143,9 @@ def request(
             f"the prompt has {len(prompt):,} tokens, the context holds {service.context:,} and one"
             " more is wanted", "shorten the prompt or start the server with a larger --context",
         ))  # fmt: skip
+    most_id = service.tokenizer.vocab_size - 1
+    if bad := [id for id in given.get("logit_bias", ()) if id > most_id]:
+        raise wrong("logit_bias", f"token id {bad[0]} is outside of 0 to {most_id:,}")
     ends = frozenset() if given.get("ignore_eos") else service.tokenizer.eos_ids
     try:
         return Request(

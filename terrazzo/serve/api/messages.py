@@ -23,13 +23,31 @@ def messages() -> Field:
             raise wrong(name, f"has {len(value):,} messages, at most {MOST:,} are read")
         return [_message(f"{name}[{i}]", m) for i, m in enumerate(value)]
 
+    return Field(check, required=True, schema={
+        "type": "array", "items": _message_schema(), "minItems": 1, "maxItems": MOST})  # fmt: skip
+
+
+def _message_schema() -> dict[str, Any]:
+    """JSON Schema of a message."""
     part = {"type": "object", "properties": {"type": {"const": "text"}, "text": {"type": "string"}},
             "required": ["type", "text"]}  # fmt: skip
-    content = {"anyOf": [{"type": "string"}, {"type": "array", "items": part, "minItems": 1}]}
-    one = {"type": "object", "required": ["role", "content"], "additionalProperties": False,
-           "properties": {"role": {"enum": ["system", "user", "assistant"]}, "content": content,
-                          "name": {"type": "string"}}}  # fmt: skip
-    return Field(check, required=True, schema={"type": "array", "items": one, "minItems": 1})
+    content = {"anyOf": [{"type": "string"}, {"type": "array", "items": part}]}
+    call = {"type": "object", "required": ["function"], "properties": {"function": {
+        "type": "object", "required": ["name"], "properties": {
+            "name": {"type": "string"}, "arguments": {"type": "string"}}}}}  # fmt: skip
+    calls = {"type": "array", "items": call}
+    most = {"role": {"enum": ["system", "developer", "user"]}, "content": content}
+    answer = {"role": {"const": "assistant"}, "content": content, "tool_calls": calls}
+    call_only = {"role": {"const": "assistant"}, "content": {"type": "null"},
+                 "tool_calls": {**calls, "minItems": 1}}  # fmt: skip
+    result = {"role": {"const": "tool"}, "content": content, "tool_call_id": {"type": "string"}}
+    forms = [(most, ["content"]), (answer, ["content"]), (call_only, ["tool_calls"]),
+             (result, ["content", "tool_call_id"])]  # fmt: skip
+    return {"anyOf": [
+        {"type": "object", "required": ["role", *needed], "additionalProperties": False,
+         "properties": {**{n: {} for n in _KNOWN if n not in ("tool_calls", "content")}, **form}}
+        for form, needed in forms
+    ]}  # fmt: skip
 
 
 def _message(path: str, m: Any) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from terrazzo.serve.api.fields import (
     read,
     required,
     text,
+    whole_number,
     wrong,
 )
 from terrazzo.serve.api.messages import messages
@@ -57,10 +58,11 @@ def _ids() -> Field:
     def check(name: str, value: Any) -> list[int]:
         if not isinstance(value, list):
             raise wrong(name, f"is {kind_of(value)}, give an array of token ids")
-        for x in value:
-            if isinstance(x, bool) or not isinstance(x, int):
-                raise wrong(name, f"{str(x)[:80]!r} is no token id")
-        return value
+        found = [whole_number(x) for x in value]
+        if None in found:
+            bad = value[found.index(None)]
+            raise wrong(name, f"{str(bad)[:80]!r} is no token id")
+        return [id for id in found if id is not None]
 
     return Field(check, schema={"type": "array", "items": {"type": "integer"}}, required=True)
 
@@ -111,12 +113,23 @@ async def metrics(http: Request) -> Response:
 
 
 async def engine(http: Request) -> Response:
-    """The engine's state, for the page."""
+    """The engine's state, for the page. With ?check=1 also `books`: what is wrong with those of
+    blocks and requests, "" if they agree, null while there is no engine to ask."""
     s = _service(http)
     stats = await _stats(s)
     figures = dataclasses.asdict(stats) if dataclasses.is_dataclass(stats) else {}  # type: ignore[arg-type]
-    return whole({"model": s.name, "ready": s.supervisor.ready, "facts": s.facts,
-                  "restarts": s.supervisor.restarts, "stats": figures})  # fmt: skip
+    state = {"model": s.name, "ready": s.supervisor.ready, "facts": s.facts,
+             "restarts": s.supervisor.restarts, "stats": figures}  # fmt: skip
+    if http.query_params.get("check") == "1":
+        state["books"] = await _books(s)
+    return whole(state)
+
+
+async def _books(s: Service) -> str | None:
+    try:
+        return await s.supervisor.check()
+    except TerrazzoError:
+        return None
 
 
 async def _stats(s: Service) -> Any:

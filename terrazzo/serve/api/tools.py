@@ -18,8 +18,10 @@ from terrazzo.serve.api.fields import wrong as wrong_field
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
 MOST = 128
+MOST_HEAD = 200  # characters, of a call as far as its arguments
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}\Z")
-_HEAD = re.compile(r'\s*\{\s*"name"\s*:\s*"([^"\\]{1,64})"\s*,\s*"(?:arguments|parameters)"\s*:\s*')
+_HEAD = re.compile(r'\s*\{\s*"name"\s*:\s*"([^"\\]{1,64})"\s*,\s*"(?:arguments|parameters)"\s*:')
+_END = re.compile(r"[}\s]*\Z")
 _INTRODUCTION = """You may call one of these functions:
 <tools>
 {tools}
@@ -45,6 +47,14 @@ _FUNCTION: Fields = {"name": required(text(64)), "description": text(), "paramet
                      "strict": boolean()}  # fmt: skip
 
 
+_FUNCTION_SCHEMA = {
+    "type": "object", "required": ["name"], "additionalProperties": False, "properties": {
+        "name": {"type": "string", "pattern": "^[A-Za-z0-9_.-]{1,64}$"},
+        "description": {"type": ["string", "null"]}, "parameters": {"type": ["object", "null"]},
+        "strict": {"type": ["boolean", "null"]}},
+}  # fmt: skip
+
+
 def tools() -> Field:
     """[{type: "function", function: {name, description, parameters, strict}}]"""
 
@@ -62,13 +72,9 @@ def tools() -> Field:
             found.append({"type": "function", "function": function})
         return found
 
-    function = {"type": "object", "required": ["name"], "additionalProperties": False,
-                "properties": {"name": {"type": "string", "pattern": "^[A-Za-z0-9_-]{1,64}$"},
-                               "description": {"type": "string"},
-                               "parameters": {"const": {"type": "object"}}}}  # fmt: skip
-    one = {"type": "object", "required": ["type", "function"], "additionalProperties": False,
-           "properties": {"type": {"const": "function"}, "function": function}}  # fmt: skip
-    return Field(check, schema={"type": "array", "items": one, "maxItems": 4})
+    one = {"type": "object", "required": ["type", "function"], "properties": {
+        "type": {"const": "function"}, "function": _FUNCTION_SCHEMA}}  # fmt: skip
+    return Field(check, schema={"type": "array", "items": one, "maxItems": MOST})
 
 
 def choice() -> Field:
@@ -83,7 +89,11 @@ def choice() -> Field:
                 return (function["name"],)
         raise wrong_field(name, "give none, auto, required, or one function by name")
 
-    return Field(check, schema={"type": "string", "enum": ["none", "auto"]})
+    named = {"type": "object", "required": ["type", "function"], "properties": {
+        "type": {"const": "function"}, "function": {
+            "type": "object", "required": ["name"], "properties": {"name": {"type": "string"}}}},
+    }  # fmt: skip
+    return Field(check, schema={"anyOf": [{"enum": ["none", "auto", "required"]}, named]})
 
 
 def wanted(given: dict[str, Any]) -> tuple[list[dict[str, Any]], Grammar | None]:
@@ -143,12 +153,14 @@ def introduced(messages: Sequence[dict[str, Any]], given: Sequence[dict[str, Any
 
 class CallText:
     """Finds a call in a choice's text as it comes. `forced`: it is nothing but a call. Text that
-    may yet become one is held back; after a call nothing counts."""
+    may yet become one is held back; after a call nothing counts. What is found depends on the text
+    alone, not on the pieces it comes in."""
 
     def __init__(self, names: Sequence[str], forced: bool) -> None:
         self._names, self._forced = names, forced
         self._held = ""
         self._state: Literal["start", "content", "arguments", "over"] = "start"
+        self._within = False  # the arguments have begun
         self.called = False
 
     def push(self, text: str) -> list[Piece]:
@@ -170,24 +182,28 @@ class CallText:
             if OPEN.startswith(body[: len(OPEN)]) and len(body) < len(OPEN):
                 return False
             body = body.removeprefix(OPEN)
-        head = _HEAD.match(body)
+        head = _HEAD.match(body[:MOST_HEAD])
         if head and (self._forced or head[1] in self._names):
             self.called, self._name, self._state = True, head[1], "arguments"
             self._held = body[head.end() :]
             return True
-        if self._forced or (body.lstrip()[:1] in ("{", "") and len(body) < 200):
+        if self._forced or (body.lstrip()[:1] in ("{", "") and len(body) < MOST_HEAD):
             return False
         self._state = "content"
         return True
 
     def _arguments(self) -> list[Piece]:
-        """All but what may be the end of the call: the brace that closes it, and the tag."""
-        end = self._held.find("</")
-        if end >= 0 and CLOSE.startswith(self._held[end : end + len(CLOSE)]):
-            if len(self._held) - end < len(CLOSE):
-                return []
-            return self._close(self._held[:end])
-        keep = len(self._held.rstrip("} \n\t<"))
+        """All but what may be the end of the call: the brace that closes it, and the tag (which a
+        forced call does not have)."""
+        if not self._within:
+            self._held = self._held.lstrip()
+            self._within = bool(self._held)
+        end = len(self._held)
+        if not self._forced:
+            if CLOSE in self._held:
+                return self._close(self._held[: self._held.index(CLOSE)])
+            end -= next(n for n in range(len(CLOSE) - 1, -1, -1) if self._held.endswith(CLOSE[:n]))
+        keep = _END.search(self._held, 0, end).start()  # type: ignore[union-attr]
         out, self._held = self._held[:keep], self._held[keep:]
         return [("arguments", out)] if out else []
 
