@@ -3,6 +3,7 @@ asked again, so that nothing of theirs runs meanwhile."""
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import socket
@@ -21,12 +22,14 @@ import peers
 from terrazzo.serve import load
 
 START_S = 60.0
+PR_SET_PDEATHSIG = 1  # of sys/prctl.h
 TICK = os.sysconf("SC_CLK_TCK")
 
 
 class Server:
     """`command` with `--port` and a port that is free, in a process group of its own; waits until
-    /health says 200 and then stops it. SystemExit, with its last words, if it does not come."""
+    /health says 200 and then stops it. SystemExit, with its last words, if it does not come. It
+    ends with this process, however that ends."""
 
     def __init__(self, name: str, command: Sequence[object]) -> None:
         self.name = name
@@ -38,6 +41,7 @@ class Server:
         self.process = subprocess.Popen(
             [*map(str, command), "--port", str(port)], start_new_session=True,
             stdin=subprocess.DEVNULL, stdout=self._words, stderr=self._words,
+            preexec_fn=_end_with_parent,
         )  # fmt: skip
         try:
             self._wait()
@@ -104,6 +108,10 @@ class Server:
     def _gone(self) -> SystemExit:
         self._words.seek(0)
         return SystemExit(f"{self.name} does not answer: {self._words.read()[-1500:]}")
+
+
+def _end_with_parent() -> None:
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def terrazzo(model: Path, threads: int, *options: object, name: str = "terrazzo") -> Server:

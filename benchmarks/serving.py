@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import statistics
+import time
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -29,21 +30,24 @@ import rows
 from llama_cpp import model_file
 from rows import Row
 from servers import Server, good, llama_server, terrazzo
+from undisturbed import others
 
 from terrazzo.serve import load
 
-LOADS = {1: 3, 4: 8, 16: 24}  # requests of a run, by streams
+LOADS = {1: 2, 4: 6, 16: 20}  # requests of a run, by streams
 CONTEXT, PARALLEL = 2048, 16
 THROUGHPUT_BAR, FIRST_BAR, GAP_BAR = 1.5, 0.7, 1.0  # the first at the most streams
 
 
 @dataclass(frozen=True)
 class Sample:
-    """A run; `cpu_s` of the server meanwhile; the share of its tokens that drafts gave."""
+    """A run; `cpu_s` of the server meanwhile; cores that processes other than it and the client
+    took; the share of its tokens that drafts gave."""
 
     run: load.Run
     cpu_s: float
-    drafted: float = 0.0
+    disturbed: float
+    drafted: float
 
     @property
     def client_s(self) -> float:
@@ -57,24 +61,36 @@ def sample(server: Server, streams: int, seed: int) -> Sample:
     with server.turn():
         good(server, first)
         ours = server.name == "terrazzo"
-        before, cpu = server.figures() if ours else {}, server.cpu_s()
+        before = server.figures() if ours else {}
+        cpu, other = server.cpu_s(), others()
         run = good(server, t)
-        cpu = server.cpu_s() - cpu
+        cpu, other = server.cpu_s() - cpu, others() - other
         after = server.figures() if ours else {}
     name = "terrazzo_accepted_tokens_total"
-    return Sample(run, cpu, (after[name] - before[name]) / run.tokens if ours else 0.0)
+    drafted = (after[name] - before[name]) / run.tokens if ours else 0.0
+    return Sample(run, cpu, (other - cpu) / run.wall_s, drafted)  # `others` counts the server
 
 
-def compare(sides: tuple[Server, Server], rounds: int) -> dict[tuple[str, int], list[Sample]]:
-    """Samples by server and streams. Raises SystemExit if the two did not do the same work."""
+def compare(
+    sides: tuple[Server, Server], rounds: int, minutes: float
+) -> dict[tuple[str, int], list[Sample]]:
+    """Samples by server and streams. A round after the first is left out, and said to be, if it
+    would not end within `minutes`. Raises SystemExit if the two did not do the same work."""
     found: dict[tuple[str, int], list[Sample]] = defaultdict(list)
+    start = time.perf_counter()
     for n in range(rounds):
+        so_far = (time.perf_counter() - start) / 60
+        if n and so_far * (n + 1) / n > minutes:
+            rows.say(f"{n} of {rounds} rounds took {so_far:.1f} minutes: no more")
+            break
         for at, streams in enumerate(LOADS):
             rows.say(f"{streams} streams, round {n + 1} of {rounds}")
             work: set[tuple[int, int]] = set()
             for server in sides[:: 1 if (n + at) % 2 == 0 else -1]:
                 got = sample(server, streams, seed=100 * n + streams)
                 found[server.name, streams].append(got)
+                if got.disturbed > 0.1:
+                    rows.say(f"others took {got.disturbed:.1f} cores beside {server.name}")
                 work.add((got.run.prompt_tokens, got.run.tokens))
             if len(work) > 1:
                 raise SystemExit(f"prompts and answers differ in size: {sorted(work)}")
@@ -87,9 +103,11 @@ def table(found: dict[tuple[str, int], list[Sample]], threads: int) -> Iterator[
         ours, theirs = found["terrazzo", streams], found[peer, streams]
         what = f"{streams} stream" + "s" * (streams > 1)
         guessed = statistics.median(s.drafted for s in ours)
+        busy = [statistics.median(s.disturbed for s in side) for side in (ours, theirs)]
+        beside = f"; others took {busy[0]:.1f} and {busy[1]:.1f} cores" if max(busy) > 0.05 else ""
         yield Row(what, threads, "tokens/s", [s.run.tokens_per_s for s in ours], peer,
                   [s.run.tokens_per_s for s in theirs], THROUGHPUT_BAR if streams == most else 0.0,
-                  note=f"{guessed:.0%} of the tokens by drafts")  # fmt: skip
+                  note=f"{guessed:.0%} of the tokens by drafts{beside}")  # fmt: skip
         yield Row(f"{what}: first token, median", threads, "ms",
                   [1e3 * s.run.first_s[0] for s in ours], peer,
                   [1e3 * s.run.first_s[0] for s in theirs], FIRST_BAR, at_most=True)  # fmt: skip
@@ -100,9 +118,9 @@ def table(found: dict[tuple[str, int], list[Sample]], threads: int) -> Iterator[
                   [1e3 * s.cpu_s / s.run.tokens for s in ours], peer,
                   [1e3 * s.cpu_s / s.run.tokens for s in theirs])  # fmt: skip
         share = [statistics.median(s.run.client_cpu for s in side) for side in (ours, theirs)]
-        beside = statistics.median(s.client_s for s in theirs)
+        client = statistics.median(s.client_s for s in theirs)
         yield Row(f"{what}: the load client's own CPU", threads, "s", [s.client_s for s in ours],
-                  note=f"{share[0]:.1%} of a core; with {peer} {beside:.2f} s,"
+                  note=f"{share[0]:.1%} of a core; with {peer} {client:.2f} s,"
                   f" {share[1]:.1%}")  # fmt: skip
 
 
@@ -113,7 +131,7 @@ def measure(o: argparse.Namespace, peer: peers.Peers, model: Path) -> Iterator[R
     try:
         theirs = llama_server(peer, model, threads, PARALLEL, CONTEXT * PARALLEL)
         try:
-            yield from table(compare((ours, theirs), o.rounds), threads)
+            yield from table(compare((ours, theirs), o.rounds, o.minutes), threads)
         finally:
             theirs.close()
     finally:
@@ -125,6 +143,7 @@ def main() -> None:
     parser.add_argument("--model", default="smollm2", help="GGUF file or a known name")
     parser.add_argument("--threads", type=int, nargs="+", default=[2], help="the most of these")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--minutes", type=float, default=6.0, help="no round that ends later")
     parser.add_argument("--folder", type=Path, default=peers.DEFAULT_FOLDER, help="of the peer")
     parser.add_argument("--json", action="store_true", help="a row a line")
     o = parser.parse_args()
