@@ -14,8 +14,8 @@ from terrazzo.engine.lookup import continuation
 from terrazzo.engine.options import EngineOptions, Sampling
 from terrazzo.engine.request import Grammar, Request
 
-SMALL: dict[str, Any] = {"context": 256, "parallel": 4, "blocks": 80, "threads": 2, "step_tokens": 96,
-         "mixed_tokens": 32}  # fmt: skip
+SMALL: dict[str, Any] = {"context": 256, "parallel": 4, "blocks": 80, "threads": 2,
+                         "step_tokens": 96, "mixed_tokens": 32}  # fmt: skip
 WAYS = [Sampling(), Sampling(temperature=0.8, seed=11), Sampling(repeat_penalty=1.3)]
 SCHEMA = Grammar("json_schema", '{"type": "array", "items": {"enum": [1, 2]}, "maxItems": 9}')
 
