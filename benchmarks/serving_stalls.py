@@ -14,8 +14,8 @@ import argparse
 import math
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from threading import Thread
 
 import rows
 from llama_cpp import model_file
@@ -23,10 +23,10 @@ from rows import Row
 from servers import Server, good, terrazzo
 
 from terrazzo.engine.options import EngineOptions
-from terrazzo.serve.load import Run, Traffic
+from terrazzo.serve.load import Traffic
 
 CONTEXT = 2048
-RUNNING, PROMPTS = 4, 12
+RUNNING, LEAST = 4, 6
 LONG = (1500, 1800)
 
 
@@ -61,26 +61,18 @@ def stalls(model: Path, threads: int, rounds: int) -> Iterator[Row]:
 
 
 def _longest_gap(server: Server, seed: int) -> float:
-    """Raises SystemExit if the prompts outlasted the streams that they were to hold up."""
-    ends: dict[str, float] = {}
-    found: dict[str, Run] = {}
-
-    def go(name: str, t: Traffic) -> None:
-        found[name] = good(server, t)
-        ends[name] = time.perf_counter()
-
+    """Seconds, of streams beside which prompts arrive, two at a time, from the first to the end."""
     streams = Traffic(RUNNING, RUNNING, shared=0, prompt=(50, 50), answer=(256, 256), seed=seed)
-    arriving = Traffic(PROMPTS, 2, shared=0, prompt=LONG, answer=(1, 1), seed=50 + seed)
-    threads = [Thread(target=go, args=("streams", streams))]
-    threads.append(Thread(target=go, args=("prompts", arriving)))
-    for thread in threads:
-        thread.start()
-        time.sleep(0.5)  # the streams run before the first prompt comes
-    for thread in threads:
-        thread.join()
-    if len(ends) < 2 or ends["prompts"] > ends["streams"]:
-        raise SystemExit("the prompts outlasted the streams: nothing was measured")
-    return found["streams"].longest_gap_s
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(good, server, streams)
+        time.sleep(0.5)  # they run before the first prompt comes
+        arrived = 0
+        while not running.done():
+            some = Traffic(2, 2, shared=0, prompt=LONG, answer=(1, 1), seed=100 * seed + arrived)
+            arrived += good(server, some).traffic.requests
+        if arrived < LEAST:
+            raise SystemExit(f"{arrived} prompts arrived while the streams ran: too few")
+        return running.result().longest_gap_s
 
 
 def main() -> None:
