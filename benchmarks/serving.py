@@ -30,12 +30,13 @@ import rows
 from llama_cpp import model_file
 from rows import Row
 from servers import Server, good, llama_server, terrazzo
-from undisturbed import others
+from undisturbed import calm, others
 
 from terrazzo.serve import load
 
 LOADS = {1: 2, 4: 6, 16: 20}  # requests of a run, by streams
 CONTEXT, PARALLEL = 2048, 16
+PATIENCE_S = 60.0  # waited for other processes in all: one that spins takes llama-server's pace
 THROUGHPUT_BAR, FIRST_BAR, GAP_BAR = 1.5, 0.7, 1.0  # the first at the most streams
 
 
@@ -77,7 +78,7 @@ def compare(
     """Samples by server and streams. A round after the first is left out, and said to be, if it
     would not end within `minutes`. Raises SystemExit if the two did not do the same work."""
     found: dict[tuple[str, int], list[Sample]] = defaultdict(list)
-    start = time.perf_counter()
+    start, patience = time.perf_counter(), PATIENCE_S
     for n in range(rounds):
         so_far = (time.perf_counter() - start) / 60
         if n and so_far * (n + 1) / n > minutes:
@@ -87,6 +88,7 @@ def compare(
             rows.say(f"{streams} streams, round {n + 1} of {rounds}")
             work: set[tuple[int, int]] = set()
             for server in sides[:: 1 if (n + at) % 2 == 0 else -1]:
+                patience -= calm(patience)
                 got = sample(server, streams, seed=100 * n + streams)
                 found[server.name, streams].append(got)
                 if got.disturbed > 0.1:
