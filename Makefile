@@ -6,9 +6,9 @@
 # make soak SOAK=120  the same in about 2 minutes
 # make ascend  the tests against the compiler of Ascend NPUs, which is installed first (161 MB)
 # make test-isa  the CPU's tests once for each older instruction set that this machine can run
-# make bench   measure all beside llama.cpp and torch, write benchmarks/RESULTS.md (25 minutes)
+# make bench   measure all beside llama.cpp and torch, write benchmarks/RESULTS.md (35 minutes)
 # make bench BENCH='decode prefill'  some parts of it (BENCH=--help lists them)
-# make bench-peers  build llama.cpp, install torch: what bench compares with (some 10 minutes)
+# make bench-peers  build llama.cpp, install torch: what bench compares with (some 15 minutes)
 # make bench-guard  whether ratios of speed have fallen below the stored ones (GUARD=--short: 30 s)
 # make clean   remove environments and caches of this checkout (models and ~/.cache stay)
 

@@ -3,11 +3,11 @@ sdist.
 
     python benchmarks/peers.py [--folder .venv-bench] [--jobs N]
 
-makes, once, in FOLDER (a virtual environment; about 0.6 GB, 6 to 15 minutes on two cores):
+makes, once, in FOLDER (a virtual environment; about 0.6 GB, 10 to 20 minutes on two cores):
 
-* `FOLDER/peers/build/bin/llama-bench` (and llama-batched-bench, llama-perplexity, llama-quantize),
-  a Release build for this very machine (`-march=native`, OpenMP, weight repacking on: the project's
-  own defaults) that works on CPUs with AMX, see HEADER;
+* `FOLDER/peers/build/bin/llama-bench` (and llama-batched-bench, llama-perplexity, llama-quantize,
+  llama-server without its web page), a Release build for this very machine (`-march=native`,
+  OpenMP, weight repacking on: the project's own defaults) that works on CPUs with AMX, see HEADER;
 * the Python package `llama_cpp`, importable by `FOLDER/bin/python`, on the same libraries. Both use
   one build, so that command and Python API are compared with the same code.
 
@@ -28,7 +28,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 VERSION = "0.3.36"  # of llama-cpp-python; its tree holds ggml 0.25.3
-TOOLS = ("llama-bench", "llama-batched-bench", "llama-perplexity", "llama-quantize")
+TOOLS = (
+    "llama-bench", "llama-batched-bench", "llama-perplexity", "llama-quantize", "llama-server",
+)  # fmt: skip
 REPOSITORY = Path(__file__).resolve().parent.parent
 DEFAULT_FOLDER = REPOSITORY / ".venv-bench"
 # What llama_cpp needs at run time, and what builds it.
@@ -53,8 +55,10 @@ CMAKE_OPTIONS = (
     "-DLLAMA_OPENSSL=OFF",
     "-DLLAMA_BUILD_TESTS=OFF",
     "-DLLAMA_BUILD_EXAMPLES=OFF",
-    "-DLLAMA_BUILD_SERVER=OFF",
     "-DLLAMA_BUILD_TOOLS=ON",
+    "-DLLAMA_BUILD_SERVER=ON",
+    "-DLLAMA_BUILD_UI=OFF",  # its web page: neither built by npm
+    "-DLLAMA_USE_PREBUILT_UI=OFF",  # nor downloaded
 )
 
 
@@ -69,6 +73,10 @@ class Peers:
     @property
     def llama_bench(self) -> Path:
         return self.tools / "llama-bench"
+
+    @property
+    def llama_server(self) -> Path:
+        return self.tools / "llama-server"
 
 
 def find(folder: Path = DEFAULT_FOLDER) -> Peers | None:

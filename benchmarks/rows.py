@@ -16,7 +16,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-FASTER_IS_MORE = ("tokens/s", "×")  # units; of all others (µs, s, MiB) less is better
+FASTER_IS_MORE = ("tokens/s", "requests", "×")  # units; of others (µs, s, MiB) less is better
 
 
 @dataclass(frozen=True)

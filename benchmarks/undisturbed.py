@@ -17,6 +17,18 @@ def others() -> float:
     return used / os.sysconf("SC_CLK_TCK") - sum(os.times()[:4])
 
 
+def calm(most_s: float) -> float:
+    """Waits, at most so long, until other processes take less than a tenth of a core for half a
+    second; how long that was."""
+    start = time.perf_counter()
+    while (waited := time.perf_counter() - start) < most_s:
+        before = others()
+        time.sleep(0.5)
+        if others() - before < 0.05:
+            break
+    return waited
+
+
 def undisturbed(measure: Callable[[], None], forget: Callable[[], None]) -> None:
     """One round: `measure` notes figures, `forget` takes them back. A round during which others
     took more than a tenth of a core is measured again, up to four times."""

@@ -70,6 +70,7 @@ class Engine:
         self._steps = self._requests = self._failed = 0
         self._prompt_tokens = self._tokens = self._drafted = self._accepted = 0
         self._step_s = self._longest_mixed_s = 0.0
+        self._mixed_prompt = 0
 
     def _speculation(self) -> Speculation | None:
         draft = self.options.draft
@@ -155,6 +156,8 @@ class Engine:
         self._step_s += took
         if decoding and len(decoding) < len(work):
             self._longest_mixed_s = max(self._longest_mixed_s, took)
+            prompt = sum(work.values()) - len(decoding)
+            self._mixed_prompt = max(self._mixed_prompt, prompt)
         elif decoding and self.speculation is not None:
             tokens = len(work) + sum(len(d) for d in drafts.values())
             self.speculation.cost.note(tokens, took)
@@ -334,9 +337,11 @@ class Engine:
             owners=tuple(owners),
             used_slots=sum(max(0, n) for n in used.values()),
             slots=BLOCK * len(used),
+            held_tokens=sum(seq.computed for seq in self.scheduler.running),
             steps=self._steps,
             step_s=self._step_s,
             longest_mixed_step_s=self._longest_mixed_s,
+            mixed_step_prompt=self._mixed_prompt,
             requests=self._requests,
             failed=self._failed,
             prompt_tokens=self._prompt_tokens,

@@ -77,21 +77,27 @@ class GuidanceMatcher:
             )
 
 
+def lark_text(grammar: Grammar) -> str:
+    """A schema as Lark. Raises GrammarError if it cannot be read or enforced."""
+    try:
+        return lark(json.loads(grammar.text or '{"type": "object"}', parse_float=Decimal))
+    except (ValueError, RecursionError) as error:
+        raise GrammarError(f"the {grammar.kind} cannot be read: {error}") from None
+    except GrammarError as error:
+        raise GrammarError(f"the {grammar.kind} cannot be enforced: {error}") from None
+
+
 def grammar_text(grammar: Grammar) -> str:
     """The grammar as llguidance's matcher takes it. Raises GrammarError if it cannot be read."""
     from llguidance import LLMatcher
 
     try:
-        if grammar.kind in ("json_schema", "json_object"):
-            schema = json.loads(grammar.text or '{"type": "object"}', parse_float=Decimal)
-            return LLMatcher.grammar_from_lark(lark(schema))
         if grammar.kind == "regex":
             return LLMatcher.grammar_from_regex(grammar.text)
-        return LLMatcher.grammar_from_lark(grammar.text)
+        text = grammar.text if grammar.kind == "lark" else lark_text(grammar)
+        return LLMatcher.grammar_from_lark(text)
     except (ValueError, RecursionError) as error:
         raise GrammarError(f"the {grammar.kind} cannot be read: {error}") from None
-    except GrammarError as error:
-        raise GrammarError(f"the {grammar.kind} cannot be enforced: {error}") from None
 
 
 def compiled(library: Any, tokenizer: Any, grammar: Grammar) -> Any:

@@ -14,7 +14,10 @@ class EngineStats:
     `owners` are the ids of requests that hold blocks. `block_owner` has a number for each block:
     of its first holder in `owners`, FREE, or IDLE (held by nobody, kept because a prompt may begin
     with it); `block_refs` the number of sequences that hold it. `used_slots` are the tokens whose
-    keys and values are in held blocks (of shared blocks once), `slots` the places these have.
+    keys and values are in held blocks (of shared blocks once), `slots` the places these have;
+    `held_tokens` are the running sequences' computed tokens, shared ones once for each: what they
+    would fill if none shared. While sequences decode, no step took more than `mixed_step_prompt`
+    tokens of prompts nor longer than `longest_mixed_step_s`.
     """
 
     running: int
@@ -24,9 +27,11 @@ class EngineStats:
     owners: tuple[str, ...]
     used_slots: int
     slots: int
+    held_tokens: int
     steps: int
     step_s: float
     longest_mixed_step_s: float
+    mixed_step_prompt: int
     requests: int
     failed: int
     prompt_tokens: int

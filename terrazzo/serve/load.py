@@ -60,8 +60,8 @@ class Timed:
 
 @dataclass(frozen=True)
 class Run:
-    """What came of a traffic. Percentiles 50, 90, 99 in seconds; `client_cpu`: the client's CPU
-    time as a share of one core."""
+    """What came of a traffic. Percentiles 50, 90, 99 in seconds, `longest_gap_s` of all gaps;
+    `client_cpu`: the client's CPU time as a share of one core."""
 
     traffic: Traffic
     wall_s: float
@@ -70,6 +70,7 @@ class Run:
     failed: int
     first_s: tuple[float, float, float]
     gap_s: tuple[float, float, float]
+    longest_gap_s: float
     client_cpu: float
     errors: tuple[str, ...]
 
@@ -110,10 +111,11 @@ def run(url: str, model: str, t: Traffic, key: str = "") -> Run:
     after = resource.getrusage(resource.RUSAGE_SELF)
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     good = [d for d in done if not d.error]
+    gaps = [g for d in good for g in d.gaps_s]
     return Run(
         t, wall, sum(d.tokens for d in good), sum(d.prompt_tokens for d in good),
         len(done) - len(good), percentiles([d.first_s for d in good]),
-        percentiles([g for d in good for g in d.gaps_s]), cpu / wall,
+        percentiles(gaps), max(gaps, default=0.0), cpu / wall,
         tuple(sorted({d.error for d in done if d.error})),
     )  # fmt: skip
 

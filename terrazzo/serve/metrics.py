@@ -32,6 +32,13 @@ class Metrics:
         self.waiting = Gauge("waiting_sequences", "Sequences that wait", **own)
         self.blocks_used = Gauge("kv_blocks_used", "KV blocks held by sequences", **own)
         self.blocks = Gauge("kv_blocks", "KV blocks there are", **own)
+        self.slots = Gauge("kv_slots_allocated", "Places for tokens in held KV blocks", **own)
+        self.slots_used = Gauge("kv_slots_used", "Places that hold a token", **own)
+        self.held = Gauge("kv_tokens_held", "Tokens of sequences, shared ones for each", **own)
+        self.stall = Gauge("longest_mixed_step_seconds", "Longest step with both prompts and"
+                           " decoding sequences", **own)  # fmt: skip
+        self.mixed = Gauge("mixed_step_prompt_tokens", "Most tokens of prompts in such a step",
+                           **own)  # fmt: skip
         self.restarts = Gauge("engine_restarts", "Times the engine was started again", **own)
 
     def finished(self, usage: Usage) -> None:
@@ -52,5 +59,10 @@ class Metrics:
             self.waiting.set(stats.waiting)
             self.blocks_used.set(stats.blocks_used)
             self.blocks.set(len(stats.block_refs))
+            self.slots.set(stats.slots)
+            self.slots_used.set(stats.used_slots)
+            self.held.set(stats.held_tokens)
+            self.stall.set(stats.longest_mixed_step_s)
+            self.mixed.set(stats.mixed_step_prompt)
         self.restarts.set(restarts)
         return generate_latest(self.registry)

@@ -1,5 +1,5 @@
 """The process that compiles grammars to see whether they can be enforced: a line [kind, text] in,
-a line with the reason why not, or "", out. It ends with its input."""
+a line [Lark text, reason why not] out, either may be "". It ends with its input."""
 
 from __future__ import annotations
 
@@ -11,20 +11,23 @@ MEMORY = 1 << 30
 MOST_TEXT = 1 << 20  # characters of a grammar
 
 
-def reason(lib: object, tokenizer: object, kind: str, text: str) -> str:
-    """Why the grammar cannot be enforced; "" if it can."""
-    from terrazzo.engine.grammar import compiled
+def checked(lib: object, tokenizer: object, kind: str, text: str) -> tuple[str, str]:
+    """(a schema as Lark, why the grammar cannot be enforced: "" if it can)."""
+    from terrazzo.engine.grammar import compiled, lark_text
     from terrazzo.engine.request import Grammar
     from terrazzo.errors import GrammarError
 
     if len(text) > MOST_TEXT:
         size = f"{len(text):,} characters, at most {MOST_TEXT:,} are read"
-        return f"the {kind} cannot be enforced: it has {size}"
+        return "", f"the {kind} cannot be enforced: it has {size}"
     try:
-        compiled(lib, tokenizer, Grammar(kind, text))  # type: ignore[arg-type]
+        grammar = Grammar(kind, text)  # type: ignore[arg-type]
+        if kind in ("json_schema", "json_object"):
+            grammar = Grammar("lark", lark_text(grammar))
+        compiled(lib, tokenizer, grammar)
+        return (grammar.text if grammar.kind == "lark" else ""), ""
     except GrammarError as error:
-        return str(error)
-    return ""
+        return "", str(error)
 
 
 def main() -> None:
@@ -35,7 +38,7 @@ def main() -> None:
     print("ready", flush=True)  # noqa: T201
     for line in sys.stdin:
         kind, text = json.loads(line)
-        print(json.dumps(reason(llguidance, tokenizer, kind, text)), flush=True)  # noqa: T201
+        print(json.dumps(checked(llguidance, tokenizer, kind, text)), flush=True)  # noqa: T201
 
 
 if __name__ == "__main__":

@@ -14,7 +14,8 @@ from terrazzo.errors import GrammarError
 
 SECONDS = 2.0
 START_S = 20.0
-KEPT = 256
+KEPT = 64
+MOST_LINE = 1 << 23  # bytes of what the process writes
 
 
 class SchemaChecker:
@@ -24,32 +25,36 @@ class SchemaChecker:
     def __init__(self) -> None:
         self._process: asyncio.subprocess.Process | None = None
         self._turn = asyncio.Lock()
-        self._known: OrderedDict[bytes, str] = OrderedDict()  # by hash: a schema may have 8 MiB
+        self._known: OrderedDict[bytes, tuple[str, str]] = OrderedDict()  # by hash: a schema may have 8 MiB
 
-    async def check(self, grammar: Grammar) -> None:
-        """Raises GrammarError with the reason if it cannot be enforced as it is."""
+    async def check(self, grammar: Grammar) -> Grammar:
+        """The grammar in the form that is least work to compile. Raises GrammarError with the
+        reason if it cannot be enforced as it is."""
         name = hashlib.blake2b(f"{grammar.kind} {grammar.text}".encode(), digest_size=16).digest()
         async with self._turn:
-            reason = self._known.get(name)
-            if reason is None:
-                reason = self._known[name] = await self._ask(grammar)
+            known = self._known.get(name)
+            if known is None:
+                known = self._known[name] = await self._ask(grammar)
                 if len(self._known) > KEPT:
                     self._known.popitem(last=False)
+        text, reason = known
         if reason:
             raise GrammarError(reason)
+        return Grammar("lark", text) if text else grammar
 
-    async def _ask(self, grammar: Grammar) -> str:
+    async def _ask(self, grammar: Grammar) -> tuple[str, str]:
+        """(the grammar as Lark if it was written as such, why it cannot be enforced)."""
         if self._process is None or self._process.returncode is not None:
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable, "-m", "terrazzo.serve.schema_worker",
-                stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, limit=1 << 20,
+                stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, limit=MOST_LINE,
             )  # fmt: skip
             assert self._process.stdout is not None
             try:  # its imports are not the schema's
                 await asyncio.wait_for(self._process.stdout.readline(), START_S)
             except TimeoutError:
                 await self.close()
-                return "the process that compiles grammars did not start"
+                return "", "the process that compiles grammars did not start"
         cannot = f"the {grammar.kind} cannot be enforced"
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None and stdout is not None
@@ -59,13 +64,14 @@ class SchemaChecker:
             line = await asyncio.wait_for(stdout.readline(), SECONDS)
         except TimeoutError:
             await self.close()
-            return f"{cannot}: it took more than {SECONDS:g} s to compile"
+            return "", f"{cannot}: it took more than {SECONDS:g} s to compile"
         except (BrokenPipeError, ConnectionResetError):
             line = b""
         if not line:
             await self.close()
-            return f"{cannot}: compiling it took too much memory, or failed"
-        return json.loads(line)
+            return "", f"{cannot}: compiling it took too much memory, or failed"
+        text, reason = json.loads(line)
+        return text, reason
 
     async def close(self) -> None:
         process, self._process = self._process, None

@@ -102,7 +102,7 @@ async def handle(http: HttpRequest) -> Response:
     grammar = grammar or given.get("response_format")
     if grammar is not None:
         try:
-            await service.schemas.check(grammar)
+            grammar = await service.schemas.check(grammar)
         except TerrazzoError as error:
             raise of_error(error) from None
     answer = Chat(service, given, known, grammar)
