@@ -26,7 +26,8 @@ from rows import Row
 from servers import Server, good, terrazzo
 
 from terrazzo.cli.fit import parse_bytes
-from terrazzo.engine.memory import Planner, Wanted, program_bytes
+from terrazzo.engine.memory import Planner, Wanted
+from terrazzo.engine.program import program_bytes
 from terrazzo.models import outline
 from terrazzo.models.kv_cache import Kind
 from terrazzo.serve.load import Traffic
@@ -40,7 +41,8 @@ Figures = dict[str, float]
 
 def fit(model: Path, threads: int) -> Iterator[Row]:
     """Requests of CONTEXT tokens that fit PLANNED bytes."""
-    planner = Planner(outline.read(str(model), None), program_bytes("terrazzo.engine.engine"))
+    with program_bytes("terrazzo.engine.engine") as program:
+        planner = Planner(outline.read(str(model), None), program())
     fits = {
         kind: planner.largest_parallel(
             Wanted(CONTEXT, 1024, kind, threads=threads), CONTEXT, parse_bytes(PLANNED)

@@ -25,7 +25,9 @@ class SchemaChecker:
     def __init__(self) -> None:
         self._process: asyncio.subprocess.Process | None = None
         self._turn = asyncio.Lock()
-        self._known: OrderedDict[bytes, tuple[str, str]] = OrderedDict()  # by hash: a schema may have 8 MiB
+        self._known: OrderedDict[bytes, tuple[str, str]] = (
+            OrderedDict()
+        )  # by hash: a schema may have 8 MiB
 
     async def check(self, grammar: Grammar) -> Grammar:
         """The grammar in the form that is least work to compile. Raises GrammarError with the
