@@ -201,11 +201,17 @@ class Algebra:
 
     def barren(self, record: Record) -> bool:
         """Whether the record holds no value, as far as its own words tell."""
+        if isinstance(record, Number):
+            return record.empty
+        if isinstance(record, Unit):
+            return False
+        if record.most is not None and record.least > record.most:
+            return True
         if isinstance(record, Array):
             return any(self.empty(self.item(record, i)) for i in range(min(record.least, 8)))
         if isinstance(record, Object):
             return any(self.empty(self.value(record, key)) for key in record.required)
-        if not isinstance(record, String) or record.text is None:
+        if record.text is None:
             return False
         size, text = len(record.text), record.text
         if size < record.least or (record.most is not None and size > record.most):

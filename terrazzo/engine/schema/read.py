@@ -86,7 +86,7 @@ class Reader:
             ("array", self._array(node, scope)), ("object", self._object(node, scope)),
         ):  # fmt: skip
             if record != WHOLE[kind]:
-                made = a.meet(made, TOP | {kind: (record,)})
+                made = a.meet(made, TOP | {kind: () if a.barren(record) else (record,)})
         for part in self._in_place(node, scope):
             made = a.meet(made, part)
         return self._unevaluated(node, scope, made)
@@ -250,8 +250,7 @@ def _number(node: dict[str, Any]) -> Number:
         for key, value in ((word, False), (name, True)):
             if key in node:
                 bound = _exact(node, key)
-                met = made.meet(Number(**{field: bound, strict: value}))
-                made = met or Number(Fraction(1), True, Fraction(0))
+                made = made.met(Number(**{field: bound, strict: value}))
     if "multipleOf" in node:
         step = _exact(node, "multipleOf")
         if step <= 0:

@@ -44,6 +44,11 @@ class Number:
     def meet(self, o: Number) -> Number | None:
         if None not in (self.whole, o.whole) and self.whole != o.whole:
             return None
+        made = self.met(o)
+        return None if made.empty else made
+
+    def met(self, o: Number) -> Number:
+        """As `meet`, of two that agree on `whole`; it may be empty."""
         low, above = max(
             ((x.low, x.above) for x in (self, o) if x.low is not None), default=(None, False)
         )
@@ -52,8 +57,7 @@ class Number:
         )
         whole = o.whole if self.whole is None else self.whole
         multiples = both(self.multiples, o.multiples)
-        made = Number(low, above, high, not not_below, whole, multiples)
-        return None if made.empty else made
+        return Number(low, above, high, not not_below, whole, multiples)
 
     @property
     def empty(self) -> bool:
