@@ -71,6 +71,13 @@ CASES: list[tuple[Any, list[Any], list[Any]]] = [
     ({"$defs": {"a/b": {"$anchor": "int", "type": "integer"}}, "prefixItems": [
         {"$ref": "#/$defs/a~1b"}, {"$ref": "#int"}]}, [[1, 2]], [["a"], [1, "a"]]),
     ({"items": [{"const": 1}], "additionalItems": {"const": 2}}, [[1, 2, 2]], [[2], [1, 1]]),
+    ({"anyOf": [{"type": "null"}, {
+        "required": ["next"], "type": "object", "properties": {"next": {"$ref": "#"}},
+        "not": {"required": ["x"]}}]},
+     [None, {"next": {"next": None}}], [{}, {"next": {}}, {"next": None, "x": 1}]),
+    ({"dependentSchemas": {"b": False}, "dependentRequired": {"b": []}}, [{}], [{"b": 1}]),
+    ({"minLength": 2, "maxLength": 1}, [1], ["a"]),
+    ({"minimum": 0, "exclusiveMaximum": 0}, ["x"], [0]),
     ({"type": "string", "format": "date"}, ["2024-02-29", "2000-02-29"],
      ["2023-02-29", "1900-02-29", "2023-04-31", "2023-13-01", "x"]),
     ({"type": "string", "format": "unheard of"}, ["x"], [1]),

@@ -31,6 +31,10 @@ TYPES = tuple(WHOLE)
 Records = tuple[Record, ...]
 
 
+class UnfinishedError(GrammarError):
+    """What a place holds is asked for while it is worked out."""
+
+
 class Algebra:
     """Numbers expressions and works out what they hold. `read` gives the shape of a place."""
 
@@ -196,7 +200,11 @@ class Algebra:
         """Whether no value is in e, as far as its own words tell."""
         if e not in self._empty:
             self._empty[e] = False  # what holds itself
-            self._empty[e] = not any(self.shape(e).values())
+            try:
+                self._empty[e] = not any(self.shape(e).values())
+            except UnfinishedError:
+                del self._empty[e]
+                return False
         return self._empty[e]
 
     def barren(self, record: Record) -> bool:

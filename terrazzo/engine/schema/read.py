@@ -9,7 +9,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
-from terrazzo.engine.schema.algebra import Algebra
+from terrazzo.engine.schema.algebra import Algebra, UnfinishedError
 from terrazzo.engine.schema.formats import FORMATS
 from terrazzo.engine.schema.regex import pattern
 from terrazzo.engine.schema.resources import Resources, Scope
@@ -69,10 +69,14 @@ class Reader:
         self._nodes[id(node)] = node
         if key not in self._shapes:
             self._shapes[key] = None  # while it is read
-            self._shapes[key] = self._read(node, scope)
+            try:
+                self._shapes[key] = self._read(node, scope)
+            finally:
+                if self._shapes[key] is None:
+                    del self._shapes[key]
         known = self._shapes[key]
         if known is None:
-            raise GrammarError("a schema refers to itself for the same value")
+            raise UnfinishedError("a schema refers to itself for the same value")
         return known
 
     def _read(self, node: dict[str, Any], scope: Scope) -> Shape:
@@ -180,9 +184,8 @@ class Reader:
             yield self._when(self.shape(node["if"], scope),
                              self.shape(node.get("then", True), scope),
                              self.shape(node.get("else", True), scope))  # fmt: skip
-        after = {**_map(node, "dependencies"), **_map(node, "dependentSchemas"),
-                 **_map(node, "dependentRequired")}  # fmt: skip
-        for key, sub in after.items():
+        words = ("dependencies", "dependentSchemas", "dependentRequired")
+        for key, sub in (pair for word in words for pair in _map(node, word).items()):
             there = BOTTOM | {"object": (Object(required=(key,)),)}
             then = (TOP | {"object": (Object(required=tuple(sub)),)} if isinstance(sub, list)
                     else self.shape(sub, scope))  # fmt: skip
