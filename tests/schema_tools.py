@@ -13,7 +13,7 @@ import llguidance
 from terrazzo.engine.schema import lark
 
 TOKENIZER = llguidance.LLTokenizer("byte")
-MOST = 720  # orders of an instance that are tried: those of six keys
+MOST = 5040  # orders of an instance that are tried: those of seven keys
 
 
 class Accepts:
