@@ -29,35 +29,12 @@ from typing import Any
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # beside ours on one thread
 
 import numpy as np  # noqa: E402
+from undisturbed import undisturbed  # noqa: E402
 
 STORED = Path(__file__).with_name("guard.json")
 TOLERANCE, ELSEWHERE = 0.3, 0.6  # shares of the ratio; medians move by 10 to 20 % here
 N, K = 1536, 576  # a layer of the demo model: 1.7 MB of f32, in a core's second cache
 Work = dict[str, Callable[[], object]]
-
-
-def others() -> float:
-    """CPU seconds that other processes of this machine have used."""
-    with open("/proc/stat", encoding="ascii") as file:
-        ticks = [int(x) for x in file.readline().split()[1:]]
-    used = sum(ticks[:3]) + sum(ticks[5:7])  # user, nice, system, interrupts
-    own = os.times()
-    return used / os.sysconf("SC_CLK_TCK") - own.user - own.system
-
-
-def undisturbed(measure: Callable[[], None], forget: Callable[[], None]) -> None:
-    """One round: `measure` notes figures, `forget` takes them back."""
-    for left in range(4, -1, -1):
-        before, start = others(), time.perf_counter()
-        measure()
-        share = (others() - before) / (time.perf_counter() - start)
-        if share < 0.1 or left == 0:
-            if share >= 0.1:
-                print(
-                    f"other processes take {share:.1f} cores: figures may be low", file=sys.stderr
-                )
-            return
-        forget()
 
 
 def seconds(run: Callable[[], object], least: float) -> float:
