@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 
 import httpx2
 
@@ -23,17 +22,23 @@ def test_places_of_the_cache(http: httpx2.Client) -> None:
                 "ignore_eos": True}  # fmt: skip
         httpx2.post(f"{http.base_url}/v1/completions", json=body, timeout=120)
 
-    threads = [threading.Thread(target=ask, args=(n,)) for n in range(2)]
-    for t in threads:
-        t.start()
-    end, found = time.monotonic() + 60, figures(http)
-    while time.monotonic() < end and found["kv_tokens_held"] <= found["kv_slots_used"] + 150:
-        found = figures(http)
+    def both() -> dict[str, float] | None:
+        """What the server says when both have run for a while; None if they ended unseen."""
+        threads = [threading.Thread(target=ask, args=(n,)) for n in range(2)]
+        for t in threads:
+            t.start()
+        seen = None
+        while seen is None and any(t.is_alive() for t in threads):
+            found = figures(http)
+            if found["kv_tokens_held"] > found["kv_slots_used"] + 150:
+                seen = found
+        for t in threads:
+            t.join()
+        return seen
+
+    found = next(f for f in (both() for _ in range(4)) if f is not None)
     assert found["running_sequences"] == 2
-    assert found["kv_slots_used"] + 150 < found["kv_tokens_held"]
     assert found["kv_slots_used"] <= found["kv_slots_allocated"] == 16 * found["kv_blocks_used"]
-    for t in threads:
-        t.join()
     found = figures(http)
     assert found["kv_slots_allocated"] == found["kv_slots_used"] == found["kv_tokens_held"] == 0
     assert found["mixed_step_prompt_tokens"] <= 128
