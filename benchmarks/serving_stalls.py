@@ -1,17 +1,17 @@
 """How long a stream that runs waits for others' prompts, at `terrazzo serve`.
 
-    python benchmarks/serving_stalls.py [--model smollm2] [--threads 2] [--rounds 2] [--json]
+    python benchmarks/serving_stalls.py [--model smollm2] [--threads 2] [--rounds 3] [--json]
 
 4 streams run while prompts of 1,500 to 1,800 tokens arrive. The longest time between two pieces of
-a stream's text, beside the bound: what a whole step of prompts takes when nothing else runs (a
-prompt's time by its number of steps), for a step in which sequences decode takes at most half as
-many prompt tokens. A sequence that is preempted waits for its turn, and is not meant.
+a stream's text, beside the bound: what a whole step of prompts takes at that depth when nothing
+else runs (the last 240 of 1,740 tokens, the others known), for a step in which sequences decode
+takes at most half as many prompt tokens. A sequence that is preempted waits for its turn, and is
+not meant.
 """
 
 from __future__ import annotations
 
 import argparse
-import math
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -22,18 +22,26 @@ from llama_cpp import model_file
 from rows import Row
 from servers import Server, good, terrazzo
 
+from terrazzo.engine.blocks import BLOCK
 from terrazzo.engine.options import EngineOptions
 from terrazzo.serve.load import Traffic
 
 CONTEXT = 2048
 RUNNING, LEAST = 4, 6
 LONG = (1500, 1800)
+DEPTH, LAST = 1500, 240
 
 
 def whole_step(server: Server, seed: int) -> float:
-    """Seconds of a step of prompts alone, at the mean depth of a long prompt."""
-    got = good(server, Traffic(1, 1, shared=0, prompt=LONG, answer=(1, 1), seed=seed))
-    return got.first_s[0] / math.ceil(got.prompt_tokens / EngineOptions.step_tokens)
+    """Seconds of a step of prompts alone, at the depth of a long prompt's end: the longer prompt of
+    the seed begins as its shorter one does, and is found in the cache so far."""
+    begin, end = (
+        good(server, Traffic(1, 1, shared=0, prompt=(n, n), answer=(1, 1), seed=seed))
+        for n in (DEPTH, DEPTH + LAST)
+    )
+    missing = end.prompt_tokens - begin.prompt_tokens + BLOCK
+    assert EngineOptions.step_tokens - BLOCK <= missing <= EngineOptions.step_tokens
+    return end.first_s[0]
 
 
 def stalls(model: Path, threads: int, rounds: int) -> Iterator[Row]:
@@ -52,7 +60,7 @@ def stalls(model: Path, threads: int, rounds: int) -> Iterator[Row]:
         server.close()
     most = EngineOptions.mixed_tokens
     yield Row(f"{RUNNING} streams while prompts of {LONG[0]:,} to {LONG[1]:,} tokens arrive:"
-              " longest time between pieces", threads, "ms", gaps, "a whole step of prompts alone",
+              " longest time between pieces", threads, "ms", gaps, "a whole step of prompts",
               bounds, 1.0, at_most=True)  # fmt: skip
     yield Row("most prompt tokens in a step in which sequences decode", threads, "tokens",
               [figures["terrazzo_mixed_step_prompt_tokens"]], bar=most, at_most=True)  # fmt: skip
@@ -79,7 +87,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--model", default="smollm2", help="GGUF file or a known name")
     parser.add_argument("--threads", type=int, nargs="+", default=[2], help="the most of these")
-    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", action="store_true", help="a row a line")
     o = parser.parse_args()
     rows.emit(stalls(model_file(o.model), max(o.threads), o.rounds), o.json)
