@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from decimal import Decimal
 from itertools import islice, permutations, product
 from typing import Any
 
@@ -20,8 +19,7 @@ class Accepts:
     """Raises GrammarError if the schema is refused."""
 
     def __init__(self, schema: Any) -> None:
-        exact = json.loads(json.dumps(schema), parse_float=Decimal)
-        self.matcher = llguidance.LLMatcher(TOKENIZER, lark(exact), log_level=0)
+        self.matcher = llguidance.LLMatcher(TOKENIZER, lark(json.dumps(schema)), log_level=0)
         assert not self.matcher.is_error(), self.matcher.get_error()
 
     def text(self, text: str) -> bool:

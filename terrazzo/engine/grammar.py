@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from collections import OrderedDict
-from decimal import Decimal
 from typing import Any, Protocol
 
 import numpy as np
@@ -80,8 +78,8 @@ class GuidanceMatcher:
 def lark_text(grammar: Grammar) -> str:
     """A schema as Lark. Raises GrammarError if it cannot be read or enforced."""
     try:
-        return lark(json.loads(grammar.text or '{"type": "object"}', parse_float=Decimal))
-    except (ValueError, RecursionError) as error:
+        return lark(grammar.text or '{"type": "object"}')
+    except (ValueError, RecursionError) as error:  # of the JSON
         raise GrammarError(f"the {grammar.kind} cannot be read: {error}") from None
     except GrammarError as error:
         raise GrammarError(f"the {grammar.kind} cannot be enforced: {error}") from None

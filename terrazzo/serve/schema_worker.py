@@ -9,6 +9,7 @@ import sys
 
 MEMORY = 1 << 30
 MOST_TEXT = 1 << 20  # characters of a grammar
+MOST_LARK = 1 << 21  # of one made from a schema: as JSON, with every second one escaped, it fits
 
 
 def checked(lib: object, tokenizer: object, kind: str, text: str) -> tuple[str, str]:
@@ -24,6 +25,8 @@ def checked(lib: object, tokenizer: object, kind: str, text: str) -> tuple[str, 
         grammar = Grammar(kind, text)  # type: ignore[arg-type]
         if kind in ("json_schema", "json_object"):
             grammar = Grammar("lark", lark_text(grammar))
+            if len(grammar.text) > MOST_LARK:
+                return "", f"the {kind} cannot be enforced: it takes too large a grammar"
         compiled(lib, tokenizer, grammar)
         return (grammar.text if grammar.kind == "lark" else ""), ""
     except GrammarError as error:

@@ -14,8 +14,9 @@ from terrazzo.errors import GrammarError
 
 SECONDS = 2.0
 START_S = 20.0
-KEPT = 64
-MOST_LINE = 1 << 23  # bytes of what the process writes
+KEPT = 256
+MOST_KEPT = 1 << 16  # characters of an answer that is kept: 16 MiB of them all
+MOST_LINE = 1 << 23  # bytes of an answer
 
 
 class SchemaChecker:
@@ -25,9 +26,7 @@ class SchemaChecker:
     def __init__(self) -> None:
         self._process: asyncio.subprocess.Process | None = None
         self._turn = asyncio.Lock()
-        self._known: OrderedDict[bytes, tuple[str, str]] = (
-            OrderedDict()
-        )  # by hash: a schema may have 8 MiB
+        self._known: OrderedDict[bytes, tuple[str, str]] = OrderedDict()  # by hash
 
     async def check(self, grammar: Grammar) -> Grammar:
         """The grammar in the form that is least work to compile. Raises GrammarError with the
@@ -36,7 +35,9 @@ class SchemaChecker:
         async with self._turn:
             known = self._known.get(name)
             if known is None:
-                known = self._known[name] = await self._ask(grammar)
+                known = await self._ask(grammar)
+                if sum(map(len, known)) <= MOST_KEPT:
+                    self._known[name] = known
                 if len(self._known) > KEPT:
                     self._known.popitem(last=False)
         text, reason = known
@@ -45,7 +46,8 @@ class SchemaChecker:
         return Grammar("lark", text) if text else grammar
 
     async def _ask(self, grammar: Grammar) -> tuple[str, str]:
-        """(the grammar as Lark if it was written as such, why it cannot be enforced)."""
+        """(the grammar as Lark if it was written as such, why it cannot be enforced). Raises
+        GrammarError if there is nobody to ask."""
         if self._process is None or self._process.returncode is not None:
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable, "-m", "terrazzo.serve.schema_worker",
@@ -56,7 +58,7 @@ class SchemaChecker:
                 await asyncio.wait_for(self._process.stdout.readline(), START_S)
             except TimeoutError:
                 await self.close()
-                return "", "the process that compiles grammars did not start"
+                raise GrammarError("the process that compiles grammars did not start") from None
         cannot = f"the {grammar.kind} cannot be enforced"
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None and stdout is not None

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from schema_tools import Accepts
 
+from terrazzo.engine.schema import lark
 from terrazzo.engine.schema.formats import FORMATS
 from terrazzo.engine.schema.regex import pattern
 from terrazzo.engine.schema.terminals import matches
@@ -91,6 +92,7 @@ REFUSED = [
     ({"minLength": -1}, "minLength"), ({"minimum": "1"}, "minimum"), ({"enum": 1}, "enum"),
     ({"properties": []}, "properties"), ({"multipleOf": 0.123456789}, "multipleOf"),
     ({"required": ["a"], "properties": {"a": {"$ref": "#"}}, "type": "object"}, "no value"),
+    ({"const": "\ud800"}, "surrogate"), ({"const": float("inf")}, "too large"),
     ({"not": {"multipleOf": 2}}, "multiples"), ({"maxProperties": 1000}, "counted"),
     ({"patternProperties": {str(i): True for i in range(9)}}, "more than 6"),
     (["x"], "a schema is"),
@@ -112,6 +114,13 @@ def test_refused(schema: Any, why: str) -> None:
         Accepts(schema)
 
 
+def test_numbers_too_long_to_write() -> None:
+    with pytest.raises(GrammarError, match="too large"):
+        lark('{"const": 1e99999999}')
+    with pytest.raises(GrammarError, match="too large"):
+        lark('{"minimum": 1e-99999999}')
+
+
 def test_spaces_are_bounded() -> None:
     accepts = Accepts({"type": "array"})
     assert accepts.text("[\n    1, 2,\n    {}\n]") and accepts.text('[{"a": 1}]')
@@ -120,10 +129,11 @@ def test_spaces_are_bounded() -> None:
     )
 
 
-def test_a_beginning_can_always_be_completed() -> None:
+@pytest.mark.parametrize("patterns", [("^x", "^y"), ("^[]$",)])
+def test_a_beginning_can_always_be_completed(patterns: tuple[str, ...]) -> None:
     """A property that can have no value is never begun."""
-    accepts = Accepts({"properties": {"a": {"allOf": [{"pattern": "^x"}, {"pattern": "^y"}],
-                                            "type": "string"}}, "type": "object"})  # fmt: skip
+    none = {"allOf": [{"pattern": p} for p in patterns], "type": "string"}
+    accepts = Accepts({"properties": {"a": none}, "type": "object"})
     accepts.matcher.reset()
     assert accepts.matcher.try_consume_tokens(list(b'{"a":')) < 5
     assert accepts({"b": 1})

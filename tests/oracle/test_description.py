@@ -5,9 +5,6 @@ fault of the server."""
 from __future__ import annotations
 
 import json
-import socket
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +17,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from schemathesis import Case, checks
 from schemathesis.core.failures import Failure, FailureGroup
 from schemathesis.generation import GenerationMode
+from soak.process import Server
 
 EXAMPLES = {"post": 260, "get": 50}  # of each operation and each mode
 LEAST = 2000
@@ -34,25 +32,13 @@ UNDESCRIBED_FIELDS = ("tool_choice", "response_format", "logit_bias", "n")
 
 
 @pytest.fixture(scope="module")
-def url(model_path: Path) -> Iterator[str]:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port = s.getsockname()[1]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "terrazzo", "serve", "smollm2", "--port", str(port), "--context",
-         "2048", "--parallel", "8"], stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    assert process.stderr is not None
-    lines: list[str] = []
-    for line in process.stderr:
-        lines.append(line)
-        if line.startswith("ready after"):
-            break
-    assert process.poll() is None, "".join(lines)
-    yield f"http://127.0.0.1:{port}"
-    process.terminate()
-    rest = process.stderr.read()
-    assert process.wait(20) == 0 and "Traceback" not in rest and "starting it again" not in rest
+def url(model_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    log = tmp_path_factory.mktemp("server") / "log"
+    server = Server(log, "--context", "2048", "--parallel", "8").start()
+    yield f"http://127.0.0.1:{server.port}"
+    assert server.stop() == 0
+    said = log.read_text()
+    assert "Traceback" not in said and "starting it again" not in said
 
 
 def short(case: Case) -> Case:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,12 +11,7 @@ from dataclasses import dataclass
 import httpx2
 import pytest
 from openai import OpenAI
-
-
-def free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+from soak.process import free_port
 
 
 @dataclass

@@ -56,6 +56,23 @@ def test_one_that_takes_too_long_is_cut_off_and_the_next_is_served(
     asyncio.run(both())
 
 
+def test_one_whose_grammar_is_too_large() -> None:
+    """And what is kept of the others is bounded."""
+    found = check({"enum": ["\u00e9" * 150_000]}, {"enum": ["x" * 100_000]}, {"type": "null"})
+    assert "too large a grammar" in found[0] and found[1:] == ["", ""]
+
+
+def test_large_answers_are_not_kept() -> None:
+    async def two() -> int:
+        checker = SchemaChecker()
+        for text in (json.dumps({"enum": ["x" * 100_000]}), '{"type": "null"}'):
+            await checker.check(Grammar("json_schema", text))
+        await checker.close()
+        return len(checker._known)
+
+    assert asyncio.run(two()) == 1
+
+
 def test_one_that_is_too_large() -> None:
     (found,) = check({"enum": ["x" * 1_100_000]})
     assert "1,048,576" in found

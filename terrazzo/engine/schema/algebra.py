@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
+from terrazzo.engine.schema.negate import negated
 from terrazzo.engine.schema.sets import (
     ANY,
     BOTTOM,
@@ -14,7 +14,6 @@ from terrazzo.engine.schema.sets import (
     TOP,
     WHOLE,
     Array,
-    Contains,
     Keys,
     Number,
     Object,
@@ -140,59 +139,10 @@ class Algebra:
         for kind in TYPES:
             left: tuple[Record, ...] = (WHOLE[kind],)
             for record in shape[kind]:
-                rest = tuple(r for r in self._negate(record) if not self.barren(r))
+                rest = tuple(r for r in negated(record, self.but) if not self.barren(r))
                 left = self._meet(left, rest, WHOLE[kind])
             out[kind] = left
         return out
-
-    def _negate(self, record: Record) -> list[Any]:
-        if isinstance(record, Unit):
-            return []
-        if isinstance(record, Array):
-            return self._negate_array(record)
-        if isinstance(record, Object):
-            return self._negate_object(record)
-        made = record.negate()
-        if made is None:
-            raise GrammarError("numbers that are no multiples of another cannot be told")
-        return list(made)
-
-    def _negate_array(self, a: Array) -> list[Array]:
-        if a.unique:
-            raise GrammarError("arrays with two equal items cannot be told from the others")
-        out = []
-        for start, end, e in a.items:
-            wrong = self.but(e)
-            if end == start + 1:
-                out.append(Array(((start, end, wrong),), least=start + 1))
-            else:
-                assert end is None
-                out.append(Array(contains=(Contains(start, wrong),)))
-        if a.least:
-            out.append(Array(most=a.least - 1))
-        if a.most is not None:
-            out.append(Array(least=a.most + 1))
-        for c in a.contains:
-            if c.least:
-                out.append(Array(contains=(replace(c, least=0, most=c.least - 1),)))
-            if c.most is not None:
-                out.append(Array(contains=(replace(c, least=c.most + 1, most=None),)))
-        return out
-
-    def _negate_object(self, o: Object) -> list[Object]:
-        out = []
-        for keys, e in o.rules:
-            wrong = self.but(e)
-            if keys.kind == "name":
-                out.append(Object(((keys, wrong),), required=(str(keys.of),)))
-            else:
-                out.append(Object(exists=((keys, wrong),), least=1))
-        out += [Object(((Keys("name", key), NONE),)) for key in o.required]
-        if o.least:
-            out.append(Object(most=o.least - 1))
-        if o.most is not None:
-            out.append(Object(least=o.most + 1))
-        return out + [Object(((keys, self.but(e)),)) for keys, e in o.exists]
 
     # -- whether there is a value at all: False where that is not known
 

@@ -5,12 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from decimal import Decimal
-from fractions import Fraction
 from typing import Any
 
 from terrazzo.engine.schema.algebra import Algebra, UnfinishedError
-from terrazzo.engine.schema.formats import FORMATS
 from terrazzo.engine.schema.regex import pattern
 from terrazzo.engine.schema.resources import Resources, Scope
 from terrazzo.engine.schema.sets import (
@@ -26,9 +23,9 @@ from terrazzo.engine.schema.sets import (
     Object,
     Record,
     Shape,
-    String,
     any_of,
 )
+from terrazzo.engine.schema.words import count, is_list, list_of, map_of, number, string
 from terrazzo.errors import GrammarError
 
 NAMES = {"null": ("null",), "boolean": ("false", "true"), "string": ("string",),
@@ -86,7 +83,7 @@ class Reader:
         a = self.algebra
         made = a.meet(self._types(node), self._values(node))
         for kind, record in (
-            ("number", _number(node)), ("string", _string(node)),
+            ("number", number(node)), ("string", string(node)),
             ("array", self._array(node, scope)), ("object", self._object(node, scope)),
         ):  # fmt: skip
             if record != WHOLE[kind]:
@@ -114,15 +111,15 @@ class Reader:
         if "const" in node:
             made = self.algebra.shape(self.algebra.constant(node["const"]))
         if "enum" in node:
-            listed = _list(node, "enum")
+            listed = list_of(node, "enum")
             found = [self.algebra.shape(self.algebra.constant(v)) for v in listed]
             union = {t: tuple(dict.fromkeys(r for s in found for r in s[t])) for t in BOTTOM}
             made = self.algebra.meet(made, union)
         return made
 
     def _array(self, node: dict[str, Any], scope: Scope) -> Array:
-        first = node.get("prefixItems", node["items"] if _listed(node, "items") else [])
-        rest = node.get("additionalItems" if _listed(node, "items") else "items")
+        first = node.get("prefixItems", node["items"] if is_list(node, "items") else [])
+        rest = node.get("additionalItems" if is_list(node, "items") else "items")
         if not isinstance(first, list):
             raise GrammarError("prefixItems is a list")
         items: list[tuple[int, int | None, int]] = [
@@ -136,18 +133,18 @@ class Reader:
         seen_in: tuple[int, ...] = ()
         if "contains" in node:
             inside = self.expression(node["contains"], scope)
-            low, high = _count(node, "minContains"), _count(node, "maxContains")
+            low, high = count(node, "minContains"), count(node, "maxContains")
             contains = (Contains(0, inside, 1 if low is None else low, high),)
             seen_in = (inside,)
-        return Array(tuple(items), _count(node, "minItems") or 0, _count(node, "maxItems"),
+        return Array(tuple(items), count(node, "minItems") or 0, count(node, "maxItems"),
                      contains, node.get("uniqueItems") is True,
                      seen if self.marks else 0, seen_in if self.marks else ())  # fmt: skip
 
     def _object(self, node: dict[str, Any], scope: Scope) -> Object:
         rules = [(Keys("name", k), self.expression(sub, scope))
-                 for k, sub in _map(node, "properties").items()]  # fmt: skip
+                 for k, sub in map_of(node, "properties").items()]  # fmt: skip
         rules += [(Keys("match", pattern(p)), self.expression(sub, scope))
-                  for p, sub in _map(node, "patternProperties").items()]  # fmt: skip
+                  for p, sub in map_of(node, "patternProperties").items()]  # fmt: skip
         seen = any_of(*(k for k, _ in rules))
         if "additionalProperties" in node:
             others = self.expression(node["additionalProperties"], scope)
@@ -156,10 +153,10 @@ class Reader:
         if "propertyNames" in node:
             named = self.expression(node["propertyNames"], scope)
             rules.append((Keys("not", Keys("in", named)), NONE))
-        required = _list(node, "required", [])
+        required = list_of(node, "required", [])
         if not all(isinstance(k, str) for k in required):
             raise GrammarError("required is a list of strings")
-        least, most = _count(node, "minProperties") or 0, _count(node, "maxProperties")
+        least, most = count(node, "minProperties") or 0, count(node, "maxProperties")
         made = Object(tuple(rules), tuple(dict.fromkeys(required)), least, most)
         return replace(made, seen=seen) if self.marks else made
 
@@ -172,12 +169,12 @@ class Reader:
                     raise GrammarError(f"{word} is a string")
                 found = self.of.named(node, node[word], scope, word == "$dynamicRef")
                 yield self.shape(found, scope)
-        for sub in _list(node, "allOf", []):
+        for sub in list_of(node, "allOf", []):
             yield self.shape(sub, scope)
         if "anyOf" in node:
-            yield self._any([self.shape(sub, scope) for sub in _list(node, "anyOf")])
+            yield self._any([self.shape(sub, scope) for sub in list_of(node, "anyOf")])
         if "oneOf" in node:
-            yield self._one([self.shape(sub, scope) for sub in _list(node, "oneOf")])
+            yield self._one([self.shape(sub, scope) for sub in list_of(node, "oneOf")])
         if "not" in node:
             yield a.negate(self.shape(node["not"], scope))
         if "if" in node and (self.marks or "then" in node or "else" in node):
@@ -185,7 +182,7 @@ class Reader:
                              self.shape(node.get("then", True), scope),
                              self.shape(node.get("else", True), scope))  # fmt: skip
         words = ("dependencies", "dependentSchemas", "dependentRequired")
-        for key, sub in (pair for word in words for pair in _map(node, word).items()):
+        for key, sub in (pair for word in words for pair in map_of(node, word).items()):
             there = BOTTOM | {"object": (Object(required=(key,)),)}
             then = (TOP | {"object": (Object(required=tuple(sub)),)} if isinstance(sub, list)
                     else self.shape(sub, scope))  # fmt: skip
@@ -244,64 +241,3 @@ def _rest_of_keys(record: Record, rest: int) -> Record:
     assert isinstance(record, Object)
     rules = (*record.rules, (Keys("not", record.seen), rest))
     return replace(record, rules=rules, seen=ALL_KEYS)
-
-
-def _number(node: dict[str, Any]) -> Number:
-    made = Number()
-    for word, field, strict in (("minimum", "low", "above"), ("maximum", "high", "below")):
-        name = f"exclusive{word.capitalize()}"
-        for key, value in ((word, False), (name, True)):
-            if key in node:
-                bound = _exact(node, key)
-                made = made.met(Number(**{field: bound, strict: value}))
-    if "multipleOf" in node:
-        step = _exact(node, "multipleOf")
-        if step <= 0:
-            raise GrammarError("multipleOf is above 0")
-        made = replace(made, multiples=(step,))
-    return made
-
-
-def _string(node: dict[str, Any]) -> String:
-    match = []
-    if "pattern" in node:
-        if not isinstance(node["pattern"], str):
-            raise GrammarError("pattern is a string")
-        match.append(pattern(node["pattern"]))
-    if node.get("format") in FORMATS:
-        match.append(pattern(FORMATS[node["format"]]))
-    return String(tuple(match), (), _count(node, "minLength") or 0, _count(node, "maxLength"))
-
-
-def _exact(node: dict[str, Any], key: str) -> Fraction:
-    value = node[key]
-    if isinstance(value, bool) or not isinstance(value, int | Decimal):
-        raise GrammarError(f"{key} is a number, not {str(value)[:40]!r}")
-    return Fraction(value)
-
-
-def _count(node: dict[str, Any], key: str) -> int | None:
-    if key not in node:
-        return None
-    value = _exact(node, key)
-    if value < 0 or value.denominator != 1:
-        raise GrammarError(f"{key} is a whole number from 0 on, not {node[key]}")
-    return int(value)
-
-
-def _listed(node: dict[str, Any], key: str) -> bool:
-    return isinstance(node.get(key), list)
-
-
-def _list(node: dict[str, Any], key: str, default: list[Any] | None = None) -> list[Any]:
-    value = node.get(key, default)
-    if not isinstance(value, list):
-        raise GrammarError(f"{key} is a list")
-    return value
-
-
-def _map(node: dict[str, Any], key: str) -> dict[str, Any]:
-    value = node.get(key, {})
-    if not isinstance(value, dict):
-        raise GrammarError(f"{key} is an object")
-    return value

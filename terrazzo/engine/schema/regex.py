@@ -9,12 +9,20 @@ from __future__ import annotations
 import re
 from functools import cache
 
+from terrazzo.engine.schema.charsets import (
+    MOST,
+    Ranges,
+    category,
+    complement,
+    intersection,
+    spelled,
+    union,
+)
 from terrazzo.errors import GrammarError
 
-Ranges = tuple[tuple[int, int], ...]  # of code points, both ends in it, sorted, apart
-
-MOST = 0x10FFFF
 SHORT = {8: "b", 9: "t", 10: "n", 12: "f", 13: "r", 34: '"', 92: "\\\\"}
+PLAIN = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_ ")
+NOTHING = r"[^\x{0}-\x{10ffff}]"  # no character
 ESCAPED = tuple(sorted({*range(32), 34, 92}))
 SPACE = "\t\n\v\f\r \xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\ufeff"
 CLASSES = {"d": "0-9", "w": "A-Za-z0-9_", "s": SPACE}
@@ -22,35 +30,6 @@ CONTROLS = {"t": 9, "n": 10, "v": 11, "f": 12, "r": 13, "0": 0}
 TWO = re.compile(r"[0-9a-fA-F]{2}")
 FOUR = re.compile(r"\{[0-9a-fA-F]{1,6}\}|[0-9a-fA-F]{4}")
 TIMES = re.compile(r"[*+?]|\{(\d+)(,(\d*))?\}")
-
-
-def union(ranges: list[tuple[int, int]]) -> Ranges:
-    out: list[tuple[int, int]] = []
-    for low, high in sorted(ranges):
-        if out and low <= out[-1][1] + 1:
-            out[-1] = (out[-1][0], max(out[-1][1], high))
-        else:
-            out.append((low, high))
-    return tuple(out)
-
-
-def complement(ranges: Ranges) -> Ranges:
-    out, at = [], 0
-    for low, high in ranges:
-        if at < low:
-            out.append((at, low - 1))
-        at = high + 1
-    return (*out, (at, MOST)) if at <= MOST else tuple(out)
-
-
-def intersection(a: Ranges, b: Ranges) -> Ranges:
-    return complement(union([*complement(a), *complement(b)]))
-
-
-def spelled(text: str) -> Ranges:
-    """The ranges of a class without escapes: "A-Za-z_"."""
-    found = re.findall(r"(.)-(.)|(.)", text, re.S)
-    return union([(ord(a or c), ord(b or c)) for a, b, c in found])
 
 
 RAW = complement(union([(0, 31), (34, 34), (92, 92), (0xD800, 0xDFFF)]))
@@ -76,8 +55,10 @@ STRING = f'"{CHARACTER}*"'
 
 @cache
 def literal(text: str) -> str:
-    """The expression for a string with just this text."""
-    return '"' + "".join(characters(((ord(c), ord(c)),)) for c in text) + '"'
+    """The expression for a string with just this text. Raises GrammarError if none can have it."""
+    if any("\ud800" <= c <= "\udfff" for c in text):
+        raise GrammarError(f"half of a surrogate pair, in {text[:40]!r}, cannot be written")
+    return '"' + "".join(c if c in PLAIN else characters(((ord(c), ord(c)),)) for c in text) + '"'
 
 
 def length(least: int, most: int | None) -> str:
@@ -157,7 +138,7 @@ class _Pattern:
         return self.some(((ord(c), ord(c)),))
 
     def some(self, wanted: Ranges) -> str:
-        return characters(wanted) or r"[^\x{0}-\x{10ffff}]"
+        return characters(wanted) or NOTHING
 
     def set(self) -> Ranges:
         negated = self.take("^")
@@ -212,7 +193,7 @@ class _Pattern:
         if found is None:
             raise self.wrong("\\p")
         self.at = found.end()
-        ranges = _category(NAMES.get(found[1], found[1]))
+        ranges = category(found[1])
         if not ranges:
             raise self.wrong(f"\\p{{{found[1]}}}")
         return complement(ranges) if negated else ranges
@@ -233,22 +214,3 @@ class _Pattern:
             f"the pattern {self.text!r} cannot be enforced: {what}, near character {self.at}",
             "write it with classes, groups, alternatives and counts",
         )
-
-
-NAMES = {"Letter": "L", "Uppercase_Letter": "Lu", "Lowercase_Letter": "Ll", "Number": "N",
-         "Decimal_Number": "Nd", "digit": "Nd", "Mark": "M", "Punctuation": "P", "Symbol": "S",
-         "Separator": "Z"}  # fmt: skip
-
-
-@cache
-def _category(name: str) -> Ranges:
-    import unicodedata
-
-    out: list[tuple[int, int]] = []
-    for n in range(MOST + 1):
-        if unicodedata.category(chr(n)).startswith(name):
-            if out and out[-1][1] == n - 1:
-                out[-1] = (out[-1][0], n)
-            else:
-                out.append((n, n))
-    return tuple(out)

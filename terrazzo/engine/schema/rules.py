@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from terrazzo.engine.schema.regex import NOTHING
 from terrazzo.engine.schema.terminals import nothing
 from terrazzo.errors import GrammarError
 
@@ -37,7 +38,8 @@ class Rules:
     def text(self, start: str) -> str:
         """The grammar, without what no text completes: a model that began it could not go on.
         Raises GrammarError if nothing can be completed."""
-        empty = {name for text, name in self._terminals.items() if "&" in text and nothing(text)}
+        doubtful = [t for t in self._terminals if "&" in t or NOTHING in t]
+        empty = {self._terminals[t] for t in doubtful if nothing(t)}
         lasting = self._lasting(empty)
         if start not in lasting:
             raise GrammarError("no value fulfils it")

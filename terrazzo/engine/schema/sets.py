@@ -65,19 +65,6 @@ class Number:
             return False
         return self.low > self.high or (self.low == self.high and (self.above or self.below))
 
-    def negate(self) -> list[Number] | None:
-        """None if the rest cannot be said."""
-        if self.multiples:
-            return None
-        out = []
-        if self.low is not None:
-            out.append(Number(high=self.low, below=not self.above))
-        if self.high is not None:
-            out.append(Number(low=self.high, above=not self.below))
-        if self.whole is not None:
-            out.append(Number(whole=not self.whole))
-        return out
-
 
 @dataclass(frozen=True)
 class String:
@@ -99,19 +86,6 @@ class String:
         if made.most is not None and made.least > made.most:
             return None
         return None if set(made.match) & set(made.avoid) else made
-
-    def negate(self) -> list[String]:
-        from terrazzo.engine.schema.regex import literal
-
-        out = [String(avoid=(x,)) for x in self.match]
-        out += [String(match=(x,)) for x in self.avoid]
-        if self.least:
-            out.append(String(most=self.least - 1))
-        if self.most is not None:
-            out.append(String(least=self.most + 1))
-        if self.text is not None:
-            out.append(String(avoid=(literal(self.text),)))
-        return out
 
 
 @dataclass(frozen=True)

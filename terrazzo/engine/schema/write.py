@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+import json
+from decimal import Decimal
 
 from terrazzo.engine.schema.items import Items
 from terrazzo.engine.schema.members import Members
@@ -12,20 +13,30 @@ from terrazzo.engine.schema.sets import Array, Object
 from terrazzo.engine.schema.terminals import number, strings
 from terrazzo.errors import GrammarError
 
+MOST_EXPONENT = 400  # of a number, whose digits all are written
 
-def lark(schema: Any) -> str:
-    """The grammar of the JSON values that a schema holds. `schema` as json.loads gives it, with
-    parse_float=Decimal. Raises GrammarError, with the reason, if they cannot be told."""
-    reader = Reader(schema)
+
+def lark(text: str) -> str:
+    """The grammar of the JSON values that the schema `text` holds. Raises ValueError if it is no
+    JSON, GrammarError, with the reason, if the values cannot be told."""
+    schema = json.loads(text, parse_float=_exact, parse_constant=_exact)
     rules = Rules()
-    writer = Writer(reader, rules)
     try:
+        reader = Reader(schema)
+        writer = Writer(reader, rules)
         start = writer.value(reader.expression(schema, ()))
         while writer.ahead:
             writer.write(writer.ahead.pop())
     except RecursionError:
         raise GrammarError("it is nested too deep") from None
     return rules.text(start)
+
+
+def _exact(text: str) -> Decimal:
+    number = Decimal(text)
+    if not number.is_finite() or abs(number.adjusted()) > MOST_EXPONENT:
+        raise GrammarError(f"the number {text[:40]} is too large or too small")
+    return number
 
 
 class Writer:
