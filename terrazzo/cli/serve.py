@@ -82,7 +82,7 @@ def _planned(
             context, parallel, kv,  # pyright: ignore[reportArgumentType]
             rows=parallel + LOGIT_ROWS, threads=threads or thread_count.default_threads(),
         )  # fmt: skip
-        plan = Planner(found, programs()).plan(wanted, budget)
+        plan = Planner(found, programs(), served=True).plan(wanted, budget)
     plan.check(found.config.name)
     terminal.note(
         f"memory: {plan.blocks:,} KV blocks, {mib(plan.used)} of {mib(plan.memory)} at most"

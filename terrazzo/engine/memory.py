@@ -27,6 +27,7 @@ STEP_TOKENS = 256
 # tables and the objects of a loaded model are 5 MB.
 TOKENIZER_BYTES = 160  # a token of the vocabulary
 LOADED_BYTES = 5 << 20
+SERVING_BYTES = 8 << 20  # the server's application, chat template and requests under way
 PARALLEL = (1, 2, 4, 8, 16, 32, 64)
 MOST_PARALLEL = 1024
 
@@ -114,10 +115,11 @@ class MemoryPlan:
 @dataclass(frozen=True)
 class Planner:
     """Plans for one model. `program`: bytes of Python and all it has imported (0: another
-    machine's)."""
+    machine's), of the engine and, if it is `served`, of the server, which has a tokenizer too."""
 
     outline: Outline
     program: int
+    served: bool = False
     _sketches: dict[tuple[int, int, int, bool], tuple[int, int]] = field(default_factory=dict)
 
     @cached_property
@@ -136,7 +138,8 @@ class Planner:
         pages = -(-c.context_length // PAGE)
         rope = 4 * c.head_dim * min(context, c.context_length)
         table = 4 * w.parallel * min(pages, -(-context // PAGE))
-        program = self.program + LOADED_BYTES + TOKENIZER_BYTES * c.vocab_size
+        loaded = LOADED_BYTES + TOKENIZER_BYTES * c.vocab_size
+        program = self.program + loaded + (loaded + SERVING_BYTES if self.served else 0)
         return (
             Part("weights", self._weights, f"{self.outline.source}"),
             Part(
