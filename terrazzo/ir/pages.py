@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from terrazzo.ir.graph import Graph
-from terrazzo.ir.ops import Load
+from terrazzo.ir.graph import Graph, walk
+from terrazzo.ir.ops import Load, Loop
 from terrazzo.ir.types import Value
 
 
@@ -49,3 +49,26 @@ def paged(graph: Graph, load: Load) -> Paged | None:
                 table_dim, page, table = found[got[0]]
                 return Paged(got[0], page, table_dim, dim, table)
     return None
+
+
+def whole_pages(graph: Graph, load: Load) -> Paged | None:
+    """`paged`, if every block of the axis starts with a page: a whole dimension does, and a loop's
+    blocks of whole pages. A grid may choose smaller blocks than its step."""
+    p = paged(graph, load)
+    if p is None:
+        return None
+    for s in walk(graph.kernel.body):
+        if not isinstance(s, Loop):
+            continue
+        for v in s.vars:
+            if v.name == p.axis and v.step is not None:
+                even = v.step % p.page == 0 and _multiple(graph, v.lo, p.page)
+                return p if s.kind == "loop" and even else None
+    return p
+
+
+def _multiple(graph: Graph, v: Value, n: int) -> bool:
+    """Whether v is known to be a multiple of n."""
+    op = graph.op(v)
+    factors = op.args if op is not None and op.op == "mul" else (v,)
+    return any(c is not None and c % n == 0 for c in map(graph.const, factors))

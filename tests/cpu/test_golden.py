@@ -13,7 +13,7 @@ import pytest
 
 import terrazzo.lang as tz
 from terrazzo.ir import formats
-from terrazzo.ir.types import ElemType, bf16, f16, f32
+from terrazzo.ir.types import ElemType, bf16, f16, f32, i8
 from terrazzo.kernels import activation, attention, embedding, int4, linear, norm, rope, sampling
 from terrazzo.targets.cpu import layouts, nest
 from terrazzo.targets.cpu.compile import prepare
@@ -46,6 +46,11 @@ CASES: dict[str, tuple[tz.Kernel, Mapping[str, ElemType], Mapping[str, Any]]] = 
         attention.attention,
         {"Q": f32, "C": f16, "R": f32},
         {"statics": {"group": 3, "d": 64}},
+    ),
+    "attention_i8": (
+        attention.attention,
+        {"Q": f32, "C": i8, "R": f32},
+        {"statics": {"group": 3, "d": 64}, "present": ("kscale", "vscale")},
     ),
     "flash_attention": (
         attention.flash_attention,

@@ -154,6 +154,56 @@ def test_pages(page: int, dtype: str, lengths: list[int], width: int, seed: int)
               turned=numbers(rng, (len(lengths), width, size), dtype))  # fmt: skip
 
 
+@tz.kernel
+def paged_products(q: tz.gm[tz.f32, rows, m], x: tz.gm[T, pages, lanes, m],
+                   y: tz.gm[T, pages, m, lanes], unit: tz.gm[tz.f16, pages, lanes],
+                   table: tz.gm[tz.i32, seqs, blocks], start: tz.gm[tz.i32, seqs],
+                   stop: tz.gm[tz.i32, seqs], scores: tz.gm[tz.f32, seqs, rows, n],
+                   all_scores: tz.gm[tz.f32, seqs, rows, n], out: tz.gm[tz.f32, seqs, rows, m],
+                   P: tz.const = 16, STEP: tz.const = 64, WHOLE: tz.const = False):  # fmt: skip
+    """WHOLE: blocks start with pages."""
+    for s in tz.grid(seqs):
+        total = tz.zeros(rows, m)
+        first = start[s] // P * P if WHOLE else start[s]
+        for j in tz.loop(first, stop[s], of=n, step=STEP):
+            page, lane = table[s, j // P], j % P
+            w = tz.load(q) @ tz.load(y[page, :, lane]).to(tz.f32)
+            w = w * tz.load(unit[page, lane]).to(tz.f32)
+            scores[s, :, j] = w
+            total = total + w @ tz.load(x[page, lane]).to(tz.f32)
+        out[s] = total
+    for s, j in tz.grid(seqs, n, step=(None, STEP)):
+        page, lane = table[s, j // P], j % P
+        w = tz.load(q) @ tz.load(y[page, :, lane]).to(tz.f32)
+        all_scores[s, :, j] = w * tz.load(unit[page, lane]).to(tz.f32)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f16", "bf16", "i8"])
+@pytest.mark.parametrize(("page", "step", "whole"),
+                         [(16, 64, True), (16, 64, False), (16, 24, True), (7, 21, True),
+                          (32, 64, True), (32, 48, True)])  # fmt: skip
+@cases(spans=st.lists(st.tuples(st.integers(0, 90), st.integers(0, 90)), min_size=1, max_size=3),
+       a=small_, width=extents, seed=seeds)  # fmt: skip
+def test_products_with_pages(page: int, step: int, whole: bool, dtype: str,
+                             spans: list[tuple[int, int]], a: int, width: int,
+                             seed: int) -> None:  # fmt: skip
+    """Loops that start anywhere, steps that end inside pages, blocks of a grid; units that are the
+    same for all rows."""
+    rng = np.random.default_rng(seed)
+    most, stop = -(-90 // page), [b for _, b in spans]
+    table = rng.permutation(len(spans) * most).astype(np.int32).reshape(-1, most)
+    shape = (table.size, page, width)
+    few = lambda *shape: rng.integers(-2, 3, shape)  # noqa: E731  # exact in every type
+    twin.same(paged_products, q=few(a, width).astype(np.float32),
+              x=few(*shape).astype(twin.NUMPY[dtype]),
+              y=few(shape[0], width, page).astype(twin.NUMPY[dtype]),
+              unit=few(*shape[:2]).astype(np.float16), table=table,
+              start=np.array([min(s) for s in spans], np.int32), stop=np.array(stop, np.int32),
+              P=page, STEP=step, WHOLE=whole,
+              scores=twin.empty((len(spans), a, 90)), all_scores=twin.empty((len(spans), a, 90)),
+              out=twin.empty((len(spans), a, width)))  # fmt: skip
+
+
 @tz.kernel(aliases=[("out", "x"), ("out", "y")])
 def in_place(x: tz.gm[T, rows, cols], y: tz.gm[T, rows, cols], out: tz.gm[T, rows, cols],
              R: tz.const = 2):  # fmt: skip

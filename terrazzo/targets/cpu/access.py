@@ -51,6 +51,11 @@ def affine(graph: Graph, v: Value) -> Affine | None:
     return Affine(0, ((1, v),), ()) if not v.axes else None
 
 
+def scattered(graph: Graph, s: Load) -> bool:
+    """Whether elements lie where a table or the like says: no affine form holds along some axis."""
+    return any(isinstance(e, Value) and e.axes and affine(graph, e) is None for e in s.index)
+
+
 def unit_axis(graph: Graph, s: Load | Store) -> str | None:
     """The axis along which the access is contiguous (stride 1 in the innermost dimension), or
     None."""

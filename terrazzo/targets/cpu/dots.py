@@ -8,7 +8,7 @@ from collections.abc import Callable
 from terrazzo.errors import KernelError
 from terrazzo.ir.graph import Graph
 from terrazzo.ir.ops import Block, Load, Store, Whole
-from terrazzo.ir.pages import Paged, paged
+from terrazzo.ir.pages import Paged, whole_pages
 from terrazzo.ir.types import DTYPES, Format, TileType, Value
 from terrazzo.targets.cpu import layouts, micro
 from terrazzo.targets.cpu.builder import W
@@ -270,7 +270,7 @@ class DotEmitter:
         f.call("void", self.use(piece), [*a, *b, *c, *tail, ("ptr", ahead)])
 
     def pages(self, load: Load) -> Paged:
-        p = paged(self.graph, load)
+        p = whole_pages(self.graph, load)
         if p is None:
             raise KernelError("internal: pages without a table")
         return p

@@ -14,7 +14,7 @@ from terrazzo.ir.graph import Graph, index_axes, index_values, operands, walk
 from terrazzo.ir.ops import Kernel, Load, Loop, Op, Stmt
 from terrazzo.ir.place import mark
 from terrazzo.ir.types import DType, Format, Value
-from terrazzo.targets.cpu.access import unit_axis
+from terrazzo.targets.cpu.access import scattered, unit_axis
 from terrazzo.targets.cpu.effects import Effects
 from terrazzo.targets.cpu.nest import Buf, Level, Nest, NestStmt, Root
 from terrazzo.targets.cpu.vecmath import EXPENSIVE
@@ -193,8 +193,11 @@ class NestBuilder:
 
     def under(self, r: Root) -> set[int]:
         """Ids of the values that a root evaluates."""
-        values = (r.value, *(index_values(r.store) if r.store is not None else ()))
-        return set().union(*(self.closure(v) for v in values))
+        return set().union(*(self.closure(v) for v in (r.value, *self._places(r))))
+
+    def _places(self, r: Root) -> tuple[Value, ...]:
+        """Values that say where a root is stored."""
+        return index_values(r.store) if r.store is not None else ()
 
     def settle(self, loads: list[Load]) -> None:
         """Write loaded values down before a store changes them in memory."""
@@ -218,6 +221,10 @@ class NestBuilder:
             self.nest(rows, members)
 
     def nest(self, rows: tuple[str, ...], members: list[tuple[Root, str | None]]) -> None:
+        for v in self.gathered(rows, members):
+            b = self.buf(v.axes, name="g")
+            self.nests([Root("mat", v, b)])
+            self.place(v, b)
         level_of: dict[int, int] = {}
         reduces: dict[int, Root] = {}
 
@@ -247,7 +254,7 @@ class NestBuilder:
                 if v.id not in decoded and col is not None:
                     decoded.add(v.id)
                     placed.append((0, None, Root("decode", v, self.buf((col,), "row", "d"))))
-            values = [r.value, *(index_values(r.store) if r.store is not None else ())]
+            values = [r.value, *self._places(r)]
             if r.kind == "quantize":
                 x = self.graph.args(r.value)[0]
                 at = max(level(v) for v in [x, *values[1:]])
@@ -287,6 +294,35 @@ class NestBuilder:
             if r.buf is not None:
                 self.place(r.value, r.buf)
 
+    def gathered(
+        self, rows: tuple[str, ...], members: list[tuple[Root, str | None]]
+    ) -> list[Value]:
+        """The largest values that are the same for all rows and take loads of scattered elements:
+        they are written down once, instead of being gathered for each row."""
+        out: dict[int, Value] = {}
+        seen: set[int] = set()
+        stack = [v for r, _ in members for v in (r.value, *self._places(r))] if rows else []
+        while stack:
+            v = stack.pop()
+            if v.id in seen or v.id in self.mat:
+                continue
+            seen.add(v.id)
+            if v.axes and not set(v.axes) & set(rows) and self.gathers(v):
+                out[v.id] = v
+            else:
+                stack += self.graph.args(v)
+        return list(out.values())
+
+    def gathers(self, v: Value) -> bool:
+        """Whether evaluating v, a tile of plain elements, loads scattered ones and reduces none."""
+        defs = [self.graph.defs[i] for i in self.closure(v)]
+        return (
+            not self.reaches([v], "reduce")
+            and not self.decodes(v)
+            and isinstance(v.dtype, DType)
+            and any(isinstance(d, Load) and scattered(self.graph, d) for d in defs)
+        )
+
     def kept(
         self, placed: list[tuple[int, str | None, Root]]
     ) -> list[tuple[int, str | None, Root]]:
@@ -312,7 +348,7 @@ class NestBuilder:
         which is a root of its own."""
         seen: set[int] = set()
         stack = list(self.graph.args(r.value)) if r.kind in ("reduce", "quantize") else [r.value]
-        stack += index_values(r.store) if r.store is not None else ()
+        stack += self._places(r)
         while stack:
             v = stack.pop()
             op = self.graph.op(v)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from terrazzo.errors import KernelError
 from terrazzo.ir.ops import Block, Load, Store, Whole
+from terrazzo.ir.pages import whole_pages
 from terrazzo.ir.types import DType, Format, Value, bool_
 from terrazzo.targets.cpu.access import affine
 from terrazzo.targets.cpu.builder import VI, Function, W
@@ -120,6 +121,9 @@ class Memory:
         if not vec:
             x = f.load(t, self.place_of(s)[0], size)
             return f.op(f"icmp ne i8 {x}, 0") if bool_in else x
+        if self.within_page(s):
+            x = masked_load(f, self.ev.helpers, t, self.first_lane(s), self.ev.mask)
+            return f.op(f"icmp ne <{W} x i8> {x}, zeroinitializer") if bool_in else x
         p, stride = self.place_of(s)
         if stride is None:
             x = self.load_lanes(t, self.lane_pointers(s))
@@ -133,6 +137,27 @@ class Memory:
                 ps = [f.gep(p, f.add(at, f.mul(str(stride), lane)), t) for lane in range(W)]
                 x = self.load_lanes(t, ps)
         return f.op(f"icmp ne <{W} x i8> {x}, zeroinitializer") if bool_in else x
+
+    def within_page(self, s: Load) -> bool:
+        """Whether 16 columns lie side by side in a page: chunks start at multiples of 16, blocks
+        of the axis at pages."""
+        p = whole_pages(self.ev.graph, s)
+        if p is None or p.axis != self.ev.col or p.page % W or p.lane_dim != len(s.index) - 1:
+            return False
+        self.guards.page(s, p.lane_dim, p.page)
+        return True
+
+    def first_lane(self, s: Load) -> str:
+        """Where the chunk's first column lies."""
+        ev = self.ev
+        col, ev.col = ev.col, None
+        self.fr.position[str(col)] = ev.chunk or "0"
+        self.fr.scopes.append({})
+        pointer = self.place_of(s)[0]
+        self.fr.scopes.pop()
+        del self.fr.position[str(col)]
+        ev.col = col
+        return pointer
 
     def load_a8(self, s: Load, vec: bool) -> str:
         """q · scale in f32, of 16 columns with one scale (chunks start at multiples of 16) or of

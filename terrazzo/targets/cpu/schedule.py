@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from terrazzo.ir.graph import walk
 from terrazzo.ir.ops import Carry, Expect, Kernel, Load, Loop, Op, Stmt, Store
-from terrazzo.ir.pages import paged
+from terrazzo.ir.pages import whole_pages
 from terrazzo.ir.types import DType, Format, Value, bf16, f16, f32, i8, plain
 from terrazzo.targets.cpu.access import unit_axis
 from terrazzo.targets.cpu.builder import W
@@ -92,12 +92,13 @@ class Scheduler(NestBuilder):
                 low_bit = isinstance(a_dtype, DType) and fmt.group > 1
                 return OperandB("p16", self.buf((k, n), "panels", "w") if low_bit else None, core)
         if isinstance(core, Load) and self.kernel.param(core.param).dtype in _READ_IN_PLACE:
-            p = paged(self.graph, core)
+            p = whole_pages(self.graph, core)
             if p is not None and p.page == 16:
                 lane = unit_axis(self.graph, core)
                 if p.axis == n and lane == n and p.lane_dim == len(core.index) - 1:
                     return OperandB("paged_k", self.buf((n,), "row", "p"), core, p.page)
-                if p.axis == k and lane == n and p.lane_dim == len(core.index) - 2:
+                vectors = self.whole_vectors(n) and p.lane_dim == len(core.index) - 2
+                if p.axis == k and lane == n and vectors:
                     return OperandB("paged_v", self.buf((k,), "row", "p"), core, p.page)
             if self.in_place(core, m, n):
                 return OperandB("rows", load=core)
@@ -117,12 +118,16 @@ class Scheduler(NestBuilder):
     def in_place(self, load: Load, m: tuple[str, ...], n: str) -> bool:
         """Whether a right operand is read where it lies: whole vectors along n, and nothing to be
         gained from a copy: f32, or read by so few rows that each element is widened once."""
-        extent, rows = self.static(n), 1
+        rows = 1
         for axis in m:
             rows *= self.static(axis) or FEW_ROWS + 1
         regular = all(not (isinstance(e, Value) and e.axes) for e in load.index)
         once = self.kernel.param(load.param).dtype == f32 or rows <= FEW_ROWS
-        return regular and once and extent % W == 0 < extent and unit_axis(self.graph, load) == n
+        return regular and once and self.whole_vectors(n) and unit_axis(self.graph, load) == n
+
+    def whole_vectors(self, axis: str) -> bool:
+        """Whether the extent is known to be a multiple of the vector's."""
+        return self.static(axis) % W == 0 < self.static(axis)
 
     def static(self, axis: str) -> int:
         """The extent of a whole dimension if it is known now, else 0."""
