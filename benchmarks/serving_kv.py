@@ -34,7 +34,7 @@ from terrazzo.serve.load import Traffic
 
 KINDS: dict[Kind, float] = {"f16": 0.0, "auto": 1.7, "int8": 1.9}  # bars: requests that fit
 PLANNED, CONTEXT = "4GiB", 2048
-MEMORY, STREAMS, REQUESTS = "448MiB", 32, 48
+MEMORY, STREAMS, REQUESTS = "540MiB", 32, 48
 FULL, USE_BAR = 16, 95.0
 Figures = dict[str, float]
 

@@ -29,6 +29,9 @@ Weights = Annotated[
     str | None, typer.Option(help="How a config.json's matrices are to be held: q4_0, q8_0, f16 …")
 ]
 Chip = Annotated[str | None, typer.Option(help="An NPU's memory instead, such as 910b2.")]
+Draft = Annotated[
+    str | None, typer.Option(metavar="MODEL", help="A smaller model that guesses at next tokens.")
+]
 StepTokens = Annotated[int, typer.Option(min=1, help="Most tokens of one step.")]
 
 
@@ -40,6 +43,7 @@ def command(
     kv: KV = "f16",
     weights: Weights = None,
     chip: Chip = None,
+    draft: Draft = None,
     step_tokens: StepTokens = 256,
     threads: options.Threads = None,
     json: options.Json = False,
@@ -56,7 +60,8 @@ def command(
         step_tokens, threads=threads or thread_count.default_threads(),
     )  # fmt: skip
     with program_bytes(*(() if chip else ("terrazzo.engine.engine",))) as program:
-        planner = Planner(found, program())
+        guesser = None if draft is None else outline.read(draft, weights)
+        planner = Planner(found, program(), draft=guesser)
     plan = planner.plan(wanted, _budget(memory, chip))
     if json:
         terminal.print_json(as_json(planner, plan))

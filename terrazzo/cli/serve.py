@@ -53,7 +53,7 @@ def command(
 
     blocks = None
     if memory is not None:
-        context, blocks = _planned(model, memory, context, parallel, kv, threads)
+        context, blocks = _planned(model, memory, context, parallel, kv, threads, draft)
     engine = {"model": model, "context": context, "parallel": parallel, "kv": kv,
               "threads": threads, "waiting": waiting, "blocks": blocks,
               "draft": None if draft == "off" else draft}  # fmt: skip
@@ -64,13 +64,16 @@ def command(
 
 
 def _planned(
-    model: str, memory: str, context: int | None, parallel: int, kv: str, threads: int | None
-) -> tuple[int, int]:
-    """Context and number of KV blocks that stay within `memory`, both processes counted. Raises
+    model: str, memory: str, context: int | None, parallel: int, kv: str, threads: int | None,
+    draft: str,
+) -> tuple[int, int]:  # fmt: skip
+    """Context and number of KV blocks that stay within `memory`, all processes counted. Raises
     MemoryShortage if not even one request of the whole context does."""
     from terrazzo.engine.program import program_bytes
+    from terrazzo.targets.cpu import apart
 
-    with program_bytes("terrazzo.engine.engine", "terrazzo.serve.app") as programs:
+    measured = program_bytes("terrazzo.engine.engine", "terrazzo.serve.app")
+    with measured as programs, apart.compiling():
         from terrazzo.cli.fit import parse_bytes
         from terrazzo.engine.memory import Planner, Wanted, mib
         from terrazzo.models import outline
@@ -82,7 +85,8 @@ def _planned(
             context, parallel, kv,  # pyright: ignore[reportArgumentType]
             rows=parallel + LOGIT_ROWS, threads=threads or thread_count.default_threads(),
         )  # fmt: skip
-        plan = Planner(found, programs(), served=True).plan(wanted, budget)
+        guesser = None if draft in ("lookup", "off") else outline.read(draft, None)
+        plan = Planner(found, programs(), True, guesser).plan(wanted, budget)
     plan.check(found.config.name)
     terminal.note(
         f"memory: {plan.blocks:,} KV blocks, {mib(plan.used)} of {mib(plan.memory)} at most"

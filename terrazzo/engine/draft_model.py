@@ -6,11 +6,10 @@ import time
 from collections.abc import Iterable, Mapping
 
 from terrazzo.engine.model import Model, load
+from terrazzo.engine.options import CATCH_UP, draft_tokens
 from terrazzo.engine.sequence import Sequence
 from terrazzo.errors import OptionError
 from terrazzo.models.llama import Chunk
-
-FEW = 16  # tokens of a sequence that are computed together with its first guess
 
 
 class DraftModel:
@@ -29,7 +28,8 @@ class DraftModel:
         cache = model.step.cache
         sequences = model.step.budget.seqs
         self.model = load(path, threads=model.threads, sequences=sequences, pages=cache.pages,
-                          tokens=max(prompt_tokens, FEW * sequences), rows=sequences)  # fmt: skip
+                          tokens=draft_tokens(prompt_tokens, sequences),
+                          rows=sequences)  # fmt: skip
         ours, its = model.tokenizer, self.model.tokenizer
         if ours.vocab_size != its.vocab_size or any(
             ours.piece(i) != its.piece(i) for i in range(ours.vocab_size)
@@ -73,14 +73,14 @@ class DraftModel:
         left = self._prompt_tokens
         for seq in seqs:
             start = self._start(seq)
-            n = min(len(seq.tokens) - start - FEW, left)
+            n = min(len(seq.tokens) - start - CATCH_UP, left)
             if n > 0:
                 chunks.append(Chunk(seq.pages, seq.tokens[start : start + n], start, 0))
                 self._computed[seq] = start + n, seq.job.preemptions
                 left -= n
         if chunks:
             self.model.step.run(chunks)
-        return [s for s in seqs if len(s.tokens) - self._start(s) <= FEW]
+        return [s for s in seqs if len(s.tokens) - self._start(s) <= CATCH_UP]
 
     def _draw(self, seqs: list[Sequence], drafts: Mapping[Sequence, list[int]]) -> list[int]:
         """One more token of each."""

@@ -61,6 +61,7 @@ class Engine:
         self.context = min(self.model.context, cache.pages * BLOCK)
         self.blocks = Blocks(cache.pages, self._copy_block, self._clear_block)
         self.scheduler = Scheduler(self.blocks, o.parallel, o.step_tokens, o.mixed_tokens, rows)
+        self.model.sampler.compile()
         self._stepper = Stepper(self.model)
         self.speculation = self._speculation()
         self._jobs: dict[str, Job] = {}

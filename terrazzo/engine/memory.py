@@ -14,6 +14,7 @@ from functools import cached_property
 
 import numpy as np
 
+from terrazzo.engine.options import MIXED_TOKENS, STEP_TOKENS, draft_tokens
 from terrazzo.errors import MemoryShortage, OptionError
 from terrazzo.models.kv_cache import KINDS, PAGE, Kind, KVCache, elements, page_bytes
 from terrazzo.models.llama import Budget
@@ -22,12 +23,14 @@ from terrazzo.models.outline import Outline
 from terrazzo.runtime.sketch import Sketch
 from terrazzo.targets.cpu.pool import private_memory
 
-STEP_TOKENS = 256
 # Measured with the demo model: the tokenizer has 8 MB for 49,152 tokens; machine code, launch
 # tables and the objects of a loaded model are 5 MB.
 TOKENIZER_BYTES = 160  # a token of the vocabulary
 LOADED_BYTES = 5 << 20
 SERVING_BYTES = 8 << 20  # the server's application, chat template and requests under way
+# From the first schema on: what llguidance keeps of the vocabulary in the engine, 30 MB measured,
+# and the process that reads schemas, 42 MB.
+SCHEMA_BYTES = 72 << 20
 PARALLEL = (1, 2, 4, 8, 16, 32, 64)
 MOST_PARALLEL = 1024
 
@@ -115,11 +118,13 @@ class MemoryPlan:
 @dataclass(frozen=True)
 class Planner:
     """Plans for one model. `program`: bytes of Python and all it has imported (0: another
-    machine's), of the engine and, if it is `served`, of the server, which has a tokenizer too."""
+    machine's), of the engine and, if it is `served`, of the server, which has a tokenizer too.
+    `draft`: the model that guesses, if one does."""
 
     outline: Outline
     program: int
     served: bool = False
+    draft: Outline | None = None
     _sketches: dict[tuple[int, int, int, bool], tuple[int, int]] = field(default_factory=dict)
 
     @cached_property
@@ -127,8 +132,23 @@ class Planner:
         return self.outline.packed_bytes() + self.outline.vector_bytes()
 
     def block_bytes(self, kv: Kind) -> int:
-        """Of one block of the KV cache, in all layers."""
-        return page_bytes(self.outline.config, elements(self.outline.config, kv))
+        """Of one block of the KV cache, in all layers, the draft model's too."""
+        own = page_bytes(self.outline.config, elements(self.outline.config, kv))
+        return own + (self._drafts.block_bytes("f16") if self._drafts is not None else 0)
+
+    @cached_property
+    def _drafts(self) -> Planner | None:
+        return None if self.draft is None else Planner(self.draft, 0)
+
+    def _draft_part(self, w: Wanted) -> list[Part]:
+        if self._drafts is None:
+            return []
+        config, tokens = self._drafts.outline.config, draft_tokens(MIXED_TOKENS, w.parallel)
+        own = replace(w, kv="f16", tokens=tokens, rows=w.parallel)
+        parts = self._drafts.parts(own, config.context_length)
+        loaded = LOADED_BYTES + TOKENIZER_BYTES * config.vocab_size if self.program else 0
+        detail = f"weights {mib(parts[0].bytes)}, steps of {tokens} tokens, tokenizer"
+        return [Part("draft model", sum(p.bytes for p in parts) + loaded, detail)]
 
     def parts(self, w: Wanted, context: int) -> tuple[Part, ...]:
         """All but the KV cache."""
@@ -149,6 +169,11 @@ class Planner:
                 f" {mib(logits)}, tables of positions and pages {mib(rope + table)}",
             ),
             Part("workspace", scratch, f"tiles of {w.threads} threads"),
+            *self._draft_part(w),
+            *(
+                [Part("schemas", SCHEMA_BYTES, "from the first answer on that has to match one")]
+                if self.served else []
+            ),
             *(
                 [Part("program", program, f"Python and imports {mib(self.program)}, machine code,"
                       " tokenizer")] if self.program else []
@@ -184,7 +209,8 @@ class Planner:
         cache = Part(
             "KV cache",
             blocks * block,
-            f"{blocks:,} blocks of {PAGE} tokens, {block // PAGE:,} B a token ({wanted.kv})",
+            f"{blocks:,} blocks of {PAGE} tokens, {block // PAGE:,} B a token ({wanted.kv}"
+            f"{', the draft model too' if self.draft is not None else ''})",
         )
         choices = tuple(
             (n, size)

@@ -54,6 +54,16 @@ class Sampling:
         return self.presence_penalty != 0.0 or self.frequency_penalty != 0.0
 
 
+STEP_TOKENS = 256
+MIXED_TOKENS = 128
+CATCH_UP = 16  # tokens of a sequence that a draft model computes together with its first guess
+
+
+def draft_tokens(mixed_tokens: int, parallel: int) -> int:
+    """Most tokens of a step of a draft model."""
+    return max(mixed_tokens, CATCH_UP * parallel)
+
+
 @dataclass(frozen=True)
 class EngineOptions:
     """What an engine is made of. `model`: a name or a path. `context`: tokens of a sequence at
@@ -70,8 +80,8 @@ class EngineOptions:
     blocks: int | None = None
     kv: str | None = None
     threads: int | None = None
-    step_tokens: int = 256
-    mixed_tokens: int = 128
+    step_tokens: int = STEP_TOKENS
+    mixed_tokens: int = MIXED_TOKENS
     waiting: int = 256
     draft: str | None = "lookup"
 

@@ -61,6 +61,10 @@ class Sampler:
         greedy.add(argmax, BY_ROW, logits=logits, out=self.token)
         self.greedy = greedy.finish()
 
+    def compile(self) -> None:
+        """Makes now what a first request of another kind would have to wait for."""
+        _ = self._penalising, self._drawing
+
     @cached_property
     def _penalising(self) -> Recording:
         r = Recorder("penalty", self.threads)

@@ -28,7 +28,7 @@ from soak.process import NotStarted, Server, alive
 from soak.verdict import Soak
 
 CONTEXT = "512"
-TIGHT = ("--memory", "247MiB", "--context", CONTEXT, "--parallel", "8", "--waiting", "12")
+TIGHT = ("--memory", "319MiB", "--context", CONTEXT, "--parallel", "8", "--waiting", "12")
 """Blocks for two requests of the whole context; eight run, twelve wait."""
 ALONE = ("--context", CONTEXT, "--parallel", "1", "--draft", "off")
 LONG_S = 600.0  # a longer run has a time for comparing; a shorter one compares all

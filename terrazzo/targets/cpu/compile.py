@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 
@@ -93,7 +93,7 @@ def compiled(kernel: Kernel, isa: Isa, strict: bool = False) -> Compiled:
     KernelError for what this target cannot run."""
     mode = ("strict",) if strict else ()
     key = objcache.make_key("kernel", format_ir(kernel), isa.name, isa.cpu, isa.features, *mode)
-    obj = objcache.get_or_build(key, lambda: build(kernel, isa, strict))
+    obj = objcache.get_or_build(key, partial(build, kernel, isa, strict))
     module = jit.load(obj)
     count = int(module.function("phase_count", ctypes.c_int64)())
     phases = tuple(module.address(phase_name(kernel, n)) for n in range(count))

@@ -11,12 +11,12 @@ import hashlib
 import os
 from collections.abc import Iterator
 from dataclasses import astuple, dataclass
-from functools import cache
+from functools import cache, partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Protocol
 
-from terrazzo.targets.cpu import sealed
+from terrazzo.targets.cpu import apart, sealed
 
 KIND = "host"
 _VERSION = 1  # of what a file holds: the fields of Facts, one a line
@@ -63,9 +63,9 @@ class HostIsa:
 def facts() -> Facts:
     """Taken from the cache if it can be, asked of LLVM the first time on a machine."""
     key = _key()
-    if key is None:
-        return Facts(*_ask().decode().split("\n"))
-    return Facts(*sealed.get_or_build(KIND, f"{key[:32]}.bin", key, _ask).decode().split("\n"))
+    ask = partial(apart.run, _ask)
+    told = ask() if key is None else sealed.get_or_build(KIND, f"{key[:32]}.bin", key, ask)
+    return Facts(*told.decode().split("\n"))
 
 
 def _ask() -> bytes:

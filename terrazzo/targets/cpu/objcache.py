@@ -8,10 +8,10 @@ from __future__ import annotations
 import hashlib
 import struct
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
-from terrazzo.targets.cpu import cachefile, host, jit, sealed
+from terrazzo.targets.cpu import apart, cachefile, host, jit, sealed
 
 KIND = "objects"
 
@@ -43,11 +43,12 @@ def make_key(*parts: str) -> str:
 
 
 def get_or_build(key: str, build: Callable[[], bytes]) -> bytes:
-    """The object stored under `key`, else what `build` makes, stored for the next time."""
+    """The object stored under `key`, else what `build`, a picklable call, makes, stored for the
+    next time."""
 
     def build_in_room() -> bytes:
         _make_room()
-        return build()
+        return apart.run(build)
 
     return sealed.get_or_build(KIND, f"{key}.o", key, build_in_room)
 
@@ -61,9 +62,12 @@ def _make_room() -> None:
 def module(ir_text: str, isa: host.TargetIsa) -> jit.Module:
     """`ir_text` compiled for `isa` (or taken from the cache) and loaded."""
 
-    def build() -> bytes:
-        from terrazzo.targets.cpu import codegen
+    return jit.load(
+        get_or_build(make_key(ir_text, isa.cpu, isa.features), partial(_compile, ir_text, isa))
+    )
 
-        return codegen.compile_object(ir_text, isa)
 
-    return jit.load(get_or_build(make_key(ir_text, isa.cpu, isa.features), build))
+def _compile(ir_text: str, isa: host.TargetIsa) -> bytes:
+    from terrazzo.targets.cpu import codegen
+
+    return codegen.compile_object(ir_text, isa)
