@@ -55,7 +55,7 @@ class Sampling:
 
 
 STEP_TOKENS = 256
-MIXED_TOKENS = 128
+MIXED_TOKENS = 96
 CATCH_UP = 16  # tokens of a sequence that a draft model computes together with its first guess
 
 

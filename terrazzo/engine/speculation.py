@@ -19,7 +19,7 @@ from typing import Protocol
 
 from terrazzo.engine.sequence import Sequence
 
-MOST = 15  # places of a draft
+MOST = 11  # places of a draft: with the token before them two tiles of six rows
 PROBE = 16  # steps between tries where drafts do not pay
 FADE, FORGET = 0.97, 0.85  # of what a step, and a guess, counts for at the next one
 

@@ -30,8 +30,9 @@ class Isa:
     `cpu`, `features`: LLVM's names for the code generator. `lanes`: f32 lanes of the registers f32
     dots are tiled for; `f32_tiles`: (rows, panels of 16) register tiles, most rows first.
     `int_dot`: how products of bytes are summed; `int_lanes`: 32-bit lanes of one such instruction;
-    `int_tiles`: (tokens, panels). Both lists end with one row. `prefetch`: while one row streams
-    low-bit weights, the tile of panels that comes next is read ahead. `f32_unroll`: steps along K
+    `int_tiles`: (tokens, panels). Both lists end with one row; panels are powers of two.
+    `prefetch`: while one row streams low-bit weights, the tile of panels that comes next is read
+    ahead. `f32_unroll`: steps along K
     in one block of code (LLVM loads a block's broadcasts first, which spills the sums where they
     fill the registers); `f32_depth`: so many steps of a tile's rows are copied side by side (a
     multiple of 16; 0: they are read where they lie). `scalef`: 2^n is multiplied by an instruction.
@@ -112,8 +113,8 @@ _LATER: dict[str, tuple[str, ...]] = {
 _WIDE = ((14, 2), (4, 4), (3, 4), (2, 4), (1, 4))
 _WITH_VNNI: dict[str, Any] = {
     "lanes": 16, "f32_tiles": _WIDE, "int_dot": "vnni", "int_lanes": 16,
-    "int_tiles": ((6, 2), (2, 4), (1, 4)), "prefetch": True, "f32_unroll": 1, "f32_depth": 512,
-    "scalef": True,
+    "int_tiles": ((6, 2), (5, 2), (4, 2), (3, 2), (2, 4), (1, 4)), "prefetch": True,
+    "f32_unroll": 1, "f32_depth": 512, "scalef": True,
 }  # fmt: skip
 _SHAPES: dict[str, dict[str, Any]] = {
     "amx": {**_WITH_VNNI, "matrix": True},
