@@ -8,7 +8,8 @@ than the one it was stored on (the file names it) by ELSEWHERE. The yardstick is
 faster f32 of ours makes no other ratio fall. A ratio above the stored one never fails. A round
 during which other processes took more than a tenth of a core is measured again, up to four times.
 
-If a ratio is below its limit all is measured once more, and the better of the two counts.
+If a ratio is below its limit all is measured once more, and the better of the two counts. Where
+other processes take more than BUSY cores even then, a ratio below its limit is shown, not judged.
 
 `--store` keeps what is measured as the new figures. Exit status 1: a ratio is below its limit. A
 set without stored figures is an error: nothing was guarded.
@@ -29,10 +30,11 @@ from typing import Any
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # beside ours on one thread
 
 import numpy as np  # noqa: E402
-from undisturbed import undisturbed  # noqa: E402
+from undisturbed import others, undisturbed  # noqa: E402
 
 STORED = Path(__file__).with_name("guard.json")
 TOLERANCE, ELSEWHERE = 0.3, 0.6  # shares of the ratio; medians move by 10 to 20 % here
+BUSY = 0.3
 N, K = 1536, 576  # a layer of the demo model: 1.7 MB of f32, in a core's second cache
 Work = dict[str, Callable[[], object]]
 
@@ -179,18 +181,25 @@ def main() -> None:
         known = stored[isa.name]
     share = 1 - (TOLERANCE if known["cpu"] == here else ELSEWHERE)
     limits = {n: v * share for n, v in known["ratios"].items() if n in found}
+    busy = 0.0
     if any(found[name] < limit for name, limit in limits.items()):  # by chance? once more
+        before, start = others(), time.perf_counter()
         again = measure()
+        busy = (others() - before) / (time.perf_counter() - start)
         found = {name: max(value, again[name]) for name, value in found.items()}
     bad = [name for name, limit in limits.items() if found[name] < limit]
+    judged = busy < BUSY
     if args.json:
-        print(json.dumps({"isa": isa.name, "found": found, "limits": limits, "below": bad}))
+        print(json.dumps({"isa": isa.name, "found": found, "limits": limits, "below": bad,
+                          "judged": judged}))  # fmt: skip
     else:
         print(f"{isa.name}; stored on {known['cpu']}, now on {here}")
         for name, value in found.items():
             limit = f"at least {limits[name]:.2f}" if name in limits else "not stored"
             print(f"{name:<38}{value:7.2f}  {limit}{'  BELOW' if name in bad else ''}")
-    sys.exit(1 if bad else 0)
+    if bad and not judged:
+        print(f"not judged: other processes take {busy:.1f} cores", file=sys.stderr)
+    sys.exit(1 if bad and judged else 0)
 
 
 if __name__ == "__main__":
