@@ -20,7 +20,10 @@ from terrazzo.ir import formats
 from terrazzo.ir.packed import Packed
 from terrazzo.ir.types import DTYPES, Format
 from terrazzo.kernels import activation, attention, linear, norm, rope, sampling
+from terrazzo.kernels.attention_parts import attention_parts, join_parts
+from terrazzo.models.llama import Chunk, part_spans, whole_spans
 from terrazzo.runtime import launch
+from terrazzo.runtime.recorder import Recorder
 from terrazzo.targets.cpu import layouts
 
 CUBES = tuple((n, n, n) for n in (512, 1024, 2048, 4096))
@@ -48,12 +51,12 @@ class Row:
 
 @dataclass(frozen=True)
 class Case:
-    """`ours`: a bound launch; `theirs`: torch's call (or our own fp32 product, where the row asks
-    for that). `read`, `written`: bytes, each tensor once; `operations`: multiply and add count as
-    two. `error`: largest difference of the two results over the largest result, None where they
-    are of different weights."""
+    """`ours`: a bound launch, or what makes a call for so many threads; `theirs`: torch's call (or
+    our own fp32 product, where the row asks for that). `read`, `written`: bytes, each tensor once;
+    `operations`: multiply and add count as two. `error`: largest difference of the two results
+    over the largest result, None where they are of different weights."""
 
-    ours: launch.Launch
+    ours: launch.Launch | Callable[[int], Callable[[], None]]
     theirs: Callable[[], object] | launch.Launch
     read: int
     written: int
@@ -182,15 +185,29 @@ def _paged(row: Row, rng: np.random.Generator) -> Case:
     v, _ = make.normal(context // page, kvheads, page, HEAD)
     plain = [np.ascontiguousarray(x).reshape(1, kvheads, context, HEAD)
              for x in (k.transpose(1, 0, 3, 2), v.transpose(1, 0, 2, 3))]  # fmt: skip
-    table = np.arange(context // page, dtype=np.int32)[None]
-    one = [np.array([x], np.int32) for x in (0, 0, 1, context - 1)]  # seq, first, count, position
-    out = np.ones_like(q)
-    args = (q, k, v, table, *one, out, HEAD**-0.5)
-    ready = launch.prepare(attention.attention, args, {})
+    pages = np.arange(context // page, dtype=np.int32)
+    chunk, out = Chunk(pages, [0], context - 1), np.ones((1, heads * HEAD), np.float32)
+
+    def ours(threads: int) -> Callable[[], None]:
+        parts = chunk.parts if threads > 1 else 1
+        spans = part_spans(chunk, 0, 0, 0) if threads > 1 else whole_spans(chunk, 0, 0)
+        names = ("seq", "first", "count", "position", "part", "end", "to")
+        given = dict(zip(names, np.array(spans, np.int32).T.copy(), strict=True))
+        one = (parts, *q.shape[1:3])
+        held = {"tops": np.empty(one, np.float32), "totals": np.empty(one, np.float32),
+                "values": np.empty((*one, HEAD), np.float32)}  # fmt: skip
+        recorder = Recorder("attention", threads)
+        recorder.add(attention_parts, {}, q=q, kcache=k, vcache=v, table=pages[None], **given,
+                     **held, scale=HEAD**-0.5)  # fmt: skip
+        first, count, apart = (np.array([x], np.int32) for x in (0, parts, 1))
+        recorder.add(join_parts, {}, **{n: x.reshape(parts, -1) for n, x in held.items()},
+                     first=first, count=count, apart=apart, out=out)  # fmt: skip
+        return recorder.finish().replay
+
     tk, tv = map(to_torch, plain)
     theirs = _sdpa(tq.reshape(1, heads, 1, HEAD), tk, tv, False)
     operations = 4.0 * heads * HEAD * context
-    return Case(ready, theirs, make.read, out.nbytes, operations, _difference(out, theirs))
+    return Case(ours, theirs, make.read, out.nbytes, operations, _difference(out, theirs))
 
 
 def _elementwise(row: Row, rng: np.random.Generator) -> Case:

@@ -61,12 +61,13 @@ def bandwidth(case: Case, threads: int) -> float:
 def measure(row: kernel_rows.Row, threads: int, rounds: int) -> Row:
     torch.set_num_threads(threads)
     case = kernel_rows.build(row)
-    ready = launch.Ready(case.ours, threads)
+    ours = case.ours
+    run = launch.Ready(ours, threads).run if isinstance(ours, launch.Launch) else ours(threads)
     peer = case.theirs
     name = f"torch {torch.__version__.partition('+')[0]}"
     if isinstance(peer, launch.Launch):
         peer, name = launch.Ready(peer, threads).run, "own f32"
-    sides = ready.run, peer
+    sides = run, peer
     times = [repetitions(run) for run in sides]
     seconds: tuple[list[float], list[float]] = [], []
     start = time.perf_counter()
@@ -78,15 +79,15 @@ def measure(row: kernel_rows.Row, threads: int, rounds: int) -> Row:
     off = case.error() if case.error else 0.0
     if not off < WRONG:
         raise SystemExit(f"{row.name}: the results differ by {off:.1e} of the largest")
-    ours, theirs = ([1e6 * s for s in side] for side in seconds)
-    rate = (case.read + case.written) / statistics.median(ours) / 1e3  # GB/s
+    mine, theirs = ([1e6 * s for s in side] for side in seconds)
+    rate = (case.read + case.written) / statistics.median(mine) / 1e3  # GB/s
     notes = []
-    if row.work == "flash_attention":
-        notes.append(f"{case.ours.scratch * threads >> 10:,} KiB of scratch")
+    if row.work == "flash_attention" and isinstance(ours, launch.Launch):
+        notes.append(f"{ours.scratch * threads >> 10:,} KiB of scratch")
     if row.work == "matmul":
-        notes.append(f"{case.operations / statistics.median(ours) / 1e3:,.0f} GFLOP/s")
+        notes.append(f"{case.operations / statistics.median(mine) / 1e3:,.0f} GFLOP/s")
     share = rate / bandwidth(case, threads) if row.share else 0.0
-    return Row(row.name, threads, "µs", ours, name, theirs, row.bar, False, share, row.share,
+    return Row(row.name, threads, "µs", mine, name, theirs, row.bar, False, share, row.share,
                ", ".join(notes))  # fmt: skip
 
 

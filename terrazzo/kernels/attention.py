@@ -28,11 +28,30 @@ HIDDEN = (
 ON_CUBE = tz.by_target(False, ascend=True, davinci=True)
 
 
-def merged(top: Any, total: Any, acc: Any, m: Any, p: Any, o: Any, axis: Any) -> Any:
-    """(top, total, acc) with a block of maximum m, weights p and weighted values o merged in."""
+def merged(top: Any, total: Any, acc: Any, m: Any, p: Any, o: Any) -> Any:
+    """(top, total, acc) with what has maximum m, weights that add up to p and weighted values o
+    merged in."""
     new = tz.maximum(top, m)
     old, own = tz.exp2(top - new), tz.exp2(m - new)
-    return new, total * old + tz.sum(p, axis=axis) * own, acc * old + o * own
+    return new, total * old + p * own, acc * old + o * own
+
+
+def scores(qt: Any, kcache: Any, kscale: Any, at: Any, dtype: Any) -> Any:
+    """Products of queries with the keys at (page, head, lane) of a cache, in `dtype`."""
+    page, h, lane = at
+    x = qt @ tz.load(kcache[page, h, :, lane], space=tz.L1).to(dtype)
+    return x if kscale is None else x * tz.load(kscale[page, h, lane]).to(tz.f32)
+
+
+def weighed(x: Any, axis: Any, vcache: Any, vscale: Any, at: Any, dtype: Any) -> Any:
+    """A block of scores x along `axis` as `merged` takes it: maximum, sum of weights, and the
+    values at (page, head, lane) of a cache times these."""
+    page, h, lane = at
+    m = tz.max(x, axis=axis)
+    p = tz.exp2(x - m)
+    w = p if vscale is None else p * tz.load(vscale[page, h, lane]).to(tz.f32)
+    o = w.to(dtype) @ tz.load(vcache[page, h, lane], space=tz.L1).to(dtype)
+    return m, tz.sum(p, axis=axis), o
 
 
 @tz.kernel
@@ -73,16 +92,11 @@ def attention(
             qt = qt if NARROW else qt * by
             top, total, acc = tz.full(HIDDEN, i, group), tz.zeros(i, group), tz.zeros(i, group, d)
             for j in tz.loop(0, i.stop + shift, of=ctx, step=STEP):
-                page, lane = table[row, j // PAGE], j % PAGE
-                x = qt @ tz.load(kcache[page, h, :, lane], space=tz.L1).to(F)
+                at = table[row, j // PAGE], h, j % PAGE
+                x = scores(qt, kcache, kscale, at, F)
                 x = x * by if NARROW else x
-                x = x if kscale is None else x * tz.load(kscale[page, h, lane]).to(tz.f32)
                 x = tz.where(tz.index(j) <= tz.index(i) + shift, x, HIDDEN)
-                m = tz.max(x, axis=j)
-                p = tz.exp2(x - m)
-                w = p if vscale is None else p * tz.load(vscale[page, h, lane]).to(tz.f32)
-                o = w.to(F) @ tz.load(vcache[page, h, lane], space=tz.L1).to(F)
-                top, total, acc = merged(top, total, acc, m, p, o, j)
+                top, total, acc = merged(top, total, acc, *weighed(x, j, vcache, vscale, at, F))
             out[i, h] = (acc / total).to(R)
 
 
@@ -112,7 +126,7 @@ def flash_attention(
             m = tz.max(x, axis=j)
             p = tz.exp2(x - m)
             o = p.to(F) @ tz.load(v[kv, j], space=tz.L1).to(F)
-            top, total, acc = merged(top, total, acc, m, p, o, j)
+            top, total, acc = merged(top, total, acc, m, tz.sum(p, axis=j), o)
         out[h, i] = (acc / total).to(R)
 
 
@@ -143,5 +157,5 @@ def decode_attention(
             m = tz.max(x, axis=j)
             p = tz.exp2(x - m)
             o = p.to(F) @ tz.load(v[b, h, j], space=tz.L1).to(F)
-            top, total, acc = merged(top, total, acc, m, p, o, j)
+            top, total, acc = merged(top, total, acc, m, tz.sum(p, axis=j), o)
         out[b, h] = (acc / total).to(R)

@@ -87,11 +87,10 @@ def step_costs(
         out += [product("q, k, v", tokens, m) for m in layer.qkv]
         turned = tokens * (8 * (wide - kv) + 4 * kv + held)
         out.append(Cost("rope, store", "rope_store_interleaved", passed=turned))
-        out.append(Cost("attention", "attention", (start + tokens) * held,
+        out.append(Cost("attention", "attention_parts", (start + tokens) * held,
                         8 * tokens * inner, 4 * seen * inner))  # fmt: skip
-        if low(layer.output):
-            both = tokens * (4 * inner + row(inner, layer.output))
-            out.append(Cost("quantize", "quantize", passed=both))
+        both = tokens * (4 * inner + row(inner, layer.output))
+        out.append(Cost("join parts", "join_parts", passed=both))
         out.append(product("attention out", tokens, layer.output, more=4 * c.hidden))
         into = row(c.hidden, layer.gate, layer.up)
         out.append(Cost("feed-forward norm", "rms_norm", passed=tokens * (4 * c.hidden + into)))

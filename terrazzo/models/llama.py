@@ -12,15 +12,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from terrazzo.errors import OptionError
+from terrazzo.kernels.attention_parts import PART
 from terrazzo.models.config import LlamaConfig
 from terrazzo.models.kv_cache import PAGE, KVCache
-from terrazzo.models.llama_layers import SPAN, Layers, StepIndices
+from terrazzo.models.llama_layers import SPAN, SPLIT, Layers, StepIndices
 from terrazzo.models.loading import LlamaWeights
 from terrazzo.runtime.recorder import Recorder
 from terrazzo.runtime.recording import Recording
 from terrazzo.targets.cpu.pool import private_memory
 
 LOGIT_ROWS = 32
+UNITS = 4  # of attention for each thread: with fewer, long contexts are split
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,28 @@ class Chunk:
     start: int
     logits: int = 1
 
+    @property
+    def parts(self) -> int:
+        """Parts of the context that its last token sees."""
+        return -(-(self.start + len(self.tokens)) // PART)
+
+
+def whole_spans(c: Chunk, seq: int, at: int) -> list[tuple[int, ...]]:
+    """Spans of SPAN tokens, which lie at row `at` of the step, over the whole context each; as
+    StepIndices has them."""
+    out: list[tuple[int, ...]] = []
+    for i in range(0, len(c.tokens), SPAN):
+        size = min(SPAN, len(c.tokens) - i)
+        parts = -(-(c.start + i + size) // PART)
+        out.append((seq, at + i, size, c.start + i, 0, parts, at + i))
+    return out
+
+
+def part_spans(c: Chunk, seq: int, at: int, to: int) -> list[tuple[int, ...]]:
+    """A span for each part of the context, with results from row `to` on."""
+    count = len(c.tokens)
+    return [(seq, at, count, c.start, i, i + 1, to + i * count) for i in range(c.parts)]
+
 
 @dataclass(frozen=True)
 class Budget:
@@ -46,7 +70,7 @@ class Budget:
 
     @property
     def spans(self) -> int:
-        return self.seqs + self.tokens // SPAN
+        return self.seqs + self.tokens // SPAN + SPLIT
 
 
 class LlamaStep:
@@ -80,11 +104,16 @@ class LlamaStep:
         rows = sum(c.logits for c in chunks)
         spans = sum(-(-len(c.tokens) // SPAN) for c in chunks)
         b = self.budget
-        if tokens > b.tokens or len(chunks) > b.seqs or rows > b.rows or spans > b.spans:
+        if tokens > b.tokens or len(chunks) > b.seqs or rows > b.rows or spans + SPLIT > b.spans:
             raise OptionError(
                 f"a step of {tokens} tokens, {len(chunks)} sequences, {rows} rows exceeds {b}"
             )
-        ix, at, row, span = self.indices, 0, 0, 0
+        ix, at, row = self.indices, 0, 0
+        threads = self.recording.threads
+        idle = threads > 1 and spans * self.config.kv_heads < UNITS * threads
+        left = SPLIT if idle else 0  # rows for parts' results
+        found: list[tuple[int, ...]] = []
+        ix.joined[0, :tokens], ix.joined[1:, :tokens] = np.arange(tokens), 1
         for n, c in enumerate(chunks):
             count = len(c.tokens)
             self.weights.rope.cover(c.start + count)
@@ -94,13 +123,20 @@ class LlamaStep:
             ix.slot[at : at + count] = c.pages[where // PAGE] * PAGE + where % PAGE
             used = -(-(c.start + count) // PAGE)
             ix.table[n, :used] = c.pages[:used]
-            for i in range(0, count, SPAN):
-                ix.span[:, span] = n, at + i, min(SPAN, count - i), c.start + i
-                span += 1
+            parts = c.parts
+            if count <= SPAN and parts > 1 and parts * count <= left:
+                left -= parts * count
+                to = tokens + left
+                ix.joined[0, at : at + count] = np.arange(to, to + count)
+                ix.joined[1:, at : at + count] = [[parts], [count]]
+                found += part_spans(c, n, at, to)
+            else:
+                found += whole_spans(c, n, at)
             ix.rows[row : row + c.logits] = np.arange(at + count - c.logits, at + count)
             at, row = at + count, row + c.logits
+        ix.span[:, : len(found)] = np.array(found, np.int32).T
         self.recording.set("tokens", tokens)
-        self.recording.set("spans", spans)
+        self.recording.set("spans", len(found))
         self.recording.set("rows", rows)
         self.recording.then(then)
         self.recording.replay()

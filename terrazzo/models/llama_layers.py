@@ -8,11 +8,10 @@ import numpy as np
 
 from terrazzo.ir import formats
 from terrazzo.ir.packed import Packed
-from terrazzo.kernels.attention import attention
+from terrazzo.kernels.attention_parts import attention_parts, join_parts
 from terrazzo.kernels.embedding import embedding
 from terrazzo.kernels.linear import gated_linear, linear
 from terrazzo.kernels.norm import rms_norm
-from terrazzo.kernels.quantize import quantize
 from terrazzo.kernels.rope import rope_store_interleaved
 from terrazzo.models.config import LlamaConfig
 from terrazzo.models.kv_cache import PAGE, KVCache
@@ -21,6 +20,7 @@ from terrazzo.runtime.recorder import Recorder
 from terrazzo.targets.cpu.pool import private_memory
 
 SPAN = 32  # queries of one unit of attention
+SPLIT = 64  # rows for results of parts of contexts that are units of their own
 WIDE_K = 1 << 16
 BY_TOKEN = {"rows": "tokens", "m": "tokens", "tokens": "tokens"}  # dims that are the step's tokens
 
@@ -28,19 +28,24 @@ BY_TOKEN = {"rows": "tokens", "m": "tokens", "tokens": "tokens"}  # dims that ar
 @dataclass(frozen=True)
 class StepIndices:
     """What the host writes before a step, i32. Per token: `ids`, `position`, `slot` (page · PAGE +
-    lane of its keys and values). `table` [sequences, pages]. `span` [4, spans]: sequence, first
-    token, count, position. `rows`: the tokens whose logits are wanted."""
+    lane of its keys and values). `table` [sequences, pages]. `span` [7, spans]: sequence, first
+    token, count, position, the context's first part and the one after its last, the row where the
+    first token's result goes; `joined` [3, tokens]: the first of each token's rows, how many there
+    are, how far apart. `rows`: the tokens whose logits are wanted."""
 
     ids: np.ndarray
     position: np.ndarray
     slot: np.ndarray
     table: np.ndarray
     span: np.ndarray
+    joined: np.ndarray
     rows: np.ndarray
 
     @staticmethod
     def empty(tokens: int, seqs: int, pages: int, spans: int, rows: int) -> StepIndices:
-        shapes = ((tokens,), (tokens,), (tokens,), (seqs, pages), (4, spans), (rows,))
+        shapes = (
+            (tokens,), (tokens,), (tokens,), (seqs, pages), (7, spans), (3, tokens), (rows,),
+        )  # fmt: skip
         return StepIndices(
             *(
                 private_memory(4 * int(np.prod(shape))).view(np.int32).reshape(shape)
@@ -69,26 +74,18 @@ class Layers:
 
     def _activations(self, rows: int, width: int, *readers: Packed) -> np.ndarray | Packed:
         """What products with `readers` read: a8 rows if any of them is low-bit, else f32."""
-        if not self._quantised(*readers):
+        if not (self.int8 and any(w.format.group > 1 for w in readers)):
             return self._floats(rows, width)
         size = formats.bytes_per_row(formats.A8, width)
         return Packed(formats.A8, (rows, width), self.recorder.buffer((rows, size), np.uint8))
 
-    def _quantised(self, *readers: Packed) -> bool:
-        return self.int8 and any(w.format.group > 1 for w in readers)
-
-    def _source(
-        self, x: np.ndarray, norm: np.ndarray | None, rows: str, *readers: Packed
+    def _normalised(
+        self, x: np.ndarray, norm: np.ndarray, rows: str, *readers: Packed
     ) -> np.ndarray | Packed:
-        """x, normalised if there are weights to do it with, as products with `readers` take it."""
-        if norm is None and not self._quantised(*readers):
-            return x
+        """x, normalised, as products with `readers` take it."""
         h = self._activations(*x.shape, *readers)
-        if norm is not None:
-            eps = self.config.rms_eps
-            self.recorder.add(rms_norm, {"rows": rows}, x=x, weight=norm, out=h, eps=eps)
-        else:
-            self.recorder.add(quantize, {"rows": rows}, x=x, out=h)
+        eps = self.config.rms_eps
+        self.recorder.add(rms_norm, {"rows": rows}, x=x, weight=norm, out=h, eps=eps)
         return h
 
     # -- the step -------------------------------------------------------------------------------
@@ -103,7 +100,7 @@ class Layers:
         by_row = {"tokens": "rows", "vocab": "tokens"}
         self.recorder.add(embedding, by_row, table=x, ids=at.rows, out=last)
         self._product(
-            self._source(last, w.output_norm, "rows", w.head), w.head, self.logits, "rows"
+            self._normalised(last, w.output_norm, "rows", w.head), w.head, self.logits, "rows"
         )
 
     def _product(
@@ -116,7 +113,7 @@ class Layers:
         c, at, t = self.config, self.at, len(self.at.ids)
         heads, kv, d, half = c.heads, c.kv_heads, c.head_dim, c.head_dim // 2
         cache = self.cache.layers[n]
-        h = self._source(x, layer.attn_norm, "tokens", *layer.qkv)
+        h = self._normalised(x, layer.attn_norm, "tokens", *layer.qkv)
         qkv = self._floats(t, heads + 2 * kv, d)
         q, k, v = qkv[:, :heads], qkv[:, heads : heads + kv], qkv[:, heads + kv :]
         start = 0
@@ -140,9 +137,11 @@ class Layers:
             kscale=cache.kscale,
             vscale=cache.vscale,
         )
-        mixed = self._floats(t, heads * d)
+        one = (t + SPLIT, kv, heads // kv)  # of a query, for a head
+        names = ("tops", "totals", "values")
+        parts = [self._floats(*one), self._floats(*one), self._floats(*one, d)]
         self.recorder.add(
-            attention,
+            attention_parts,
             {"spans": "spans"},
             q=q.reshape(t, kv, heads // kv, d),
             kcache=cache.k,
@@ -154,16 +153,29 @@ class Layers:
             first=at.span[1],
             count=at.span[2],
             position=at.span[3],
-            out=mixed.reshape(t, kv, heads // kv, d),
+            part=at.span[4],
+            end=at.span[5],
+            to=at.span[6],
+            **dict(zip(names, parts, strict=True)),
             scale=d**-0.5,
             BQ=SPAN,
         )
-        source = self._source(mixed, None, "tokens", layer.output)
+        source = self._activations(t, heads * d, layer.output)
+        self.recorder.add(
+            join_parts,
+            BY_TOKEN,
+            **{n: x.reshape(len(x), -1) for n, x in zip(names, parts, strict=True)},
+            first=at.joined[0],
+            count=at.joined[1],
+            apart=at.joined[2],
+            out=source,
+            D=d,
+        )
         self._product(source, layer.output, x, "tokens", bias=layer.output_bias, residual=x)
 
     def _feed_forward(self, layer: LayerWeights, x: np.ndarray) -> None:
         """x += down(silu(gate(norm(x))) * up(norm(x)))."""
-        h = self._source(x, layer.ffn_norm, "tokens", layer.gate, layer.up)
+        h = self._normalised(x, layer.ffn_norm, "tokens", layer.gate, layer.up)
         ffn = self._activations(len(x), self.config.ffn, layer.down)
         more = {"gate": layer.gate, "up": layer.up, "out": ffn}
         self.recorder.add(gated_linear, BY_TOKEN, a=h, **more, **_whole_k(h, layer.gate))

@@ -38,5 +38,5 @@ def test_sums(model: Model) -> None:
     head = one[-1].operations
     assert sum(x.operations for x in more if x.kernel in products) == 7 * (per_token - head) + head
     pairs = sum(range(41, 48))
-    attention = [x.operations for x in more if x.kernel == "attention"]
+    attention = [x.operations for x in more if x.kernel == "attention_parts"]
     assert attention == [4 * pairs * c.heads * c.head_dim] * c.layers

@@ -10,47 +10,32 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from terrazzo.errors import KernelError
-from terrazzo.ir.graph import Graph, index_axes, index_values, operands, walk
-from terrazzo.ir.ops import Kernel, Load, Loop, Op, Stmt
+from terrazzo.ir.graph import index_axes, walk
+from terrazzo.ir.ops import Kernel, Load, Loop, Stmt
 from terrazzo.ir.place import mark
-from terrazzo.ir.types import DType, Format, Value
-from terrazzo.targets.cpu.access import scattered, unit_axis
+from terrazzo.ir.types import DType, Value
+from terrazzo.targets.cpu.access import unit_axis
 from terrazzo.targets.cpu.effects import Effects
 from terrazzo.targets.cpu.nest import Buf, Level, Nest, NestStmt, Root
+from terrazzo.targets.cpu.values import Values
 from terrazzo.targets.cpu.vecmath import EXPENSIVE
 
 
-class NestBuilder:
-    """The memory plan so far (`mat`: values with a buffer now) and the fusing of roots into
-    nests."""
+class NestBuilder(Values):
+    """The memory plan so far and the fusing of roots into nests."""
 
     def __init__(self, kernel: Kernel) -> None:
-        self.kernel = kernel
-        self.graph = Graph(kernel)
+        super().__init__(kernel)
         self.bufs: list[Buf] = []
         self.placed: dict[int, Buf] = {}
-        self.mat: dict[int, Buf] = {}
         self.out: list[NestStmt] = []
         self.pending: list[Root] = []
         self.trip: set[int] = set()  # carry variables whose first trip starts from zero
         self.effects = Effects(kernel, self.graph)
         self.loaded: list[Load] = []  # loads whose values may still be wanted
         self.here = -1  # position of the last statement that is dealt with
-        self._users = self._find_users()
 
     # -- small helpers --------------------------------------------------------------------------
-    def _find_users(self) -> dict[int, list[object]]:
-        users: dict[int, list[object]] = {}
-        for s in walk(self.kernel.body):
-            if isinstance(s, Loop):
-                for c in s.carries:
-                    users.setdefault(c.init.id, []).append(c)
-                    users.setdefault(c.next.id, []).append(c)
-                continue
-            for v in operands(s):
-                users.setdefault(v.id, []).append(s)
-        return users
-
     def buf(self, axes: Iterable[str], kind: str = "tile", name: str = "") -> Buf:
         b = Buf(f"{name or 'b'}{len(self.bufs)}", tuple(axes), kind)  # type: ignore[arg-type]
         self.bufs.append(b)
@@ -62,56 +47,6 @@ class NestBuilder:
 
     def fail(self, what: str, stmt: Stmt, remedy: str = "") -> KernelError:
         return mark(KernelError(what, remedy), getattr(stmt, "loc", None))
-
-    def reaches(
-        self, roots: Iterable[Value], want: str, seen: set[int] | None = None
-    ) -> list[Value]:
-        """Virtual values with op `want` that evaluating `roots` would need, inner ones not
-        searched."""
-        out: dict[int, Value] = {}
-        seen = set() if seen is None else seen
-        stack = list(roots)
-        while stack:
-            v = stack.pop(0)
-            if v.id in seen or v.id in self.mat:
-                continue
-            seen.add(v.id)
-            op = self.graph.op(v)
-            if op is not None and op.op == want:
-                out[v.id] = v
-                continue
-            stack += self.graph.args(v)
-        return list(out.values())
-
-    def closure(self, v: Value) -> set[int]:
-        """Ids of the virtual values (and the leaves they end in) that evaluating v touches."""
-        seen: set[int] = set()
-        stack = [v]
-        while stack:
-            x = stack.pop()
-            if x.id in seen:
-                continue
-            seen.add(x.id)
-            if x.id not in self.mat or x.id == v.id:
-                stack += self.graph.args(x)
-        return seen
-
-    def loads(self, v: Value, axis: str) -> list[Load]:
-        """Loads with that axis under v."""
-        found = (self.graph.defs[i] for i in self.closure(v))
-        return [d for d in found if isinstance(d, Load) and axis in d.result.axes]
-
-    def decodes(self, v: Value) -> list[Value]:
-        """Casts of packed loads that evaluating v would need: each row is decoded as a whole
-        first."""
-        out: list[Value] = []
-        for i in sorted(self.closure(v)):
-            d = self.graph.defs[i]
-            if isinstance(d, Op) and d.op == "cast" and i not in self.mat:
-                fmt = d.args[0].dtype
-                if isinstance(fmt, Format) and fmt.name != "a8":
-                    out.append(d.result)
-        return out
 
     # -- nests ----------------------------------------------------------------------------------
     def shape(self, r: Root) -> tuple[tuple[str, ...], str | None]:
@@ -191,14 +126,6 @@ class NestBuilder:
                     out[v.id] = load
         return list(out.values())
 
-    def under(self, r: Root) -> set[int]:
-        """Ids of the values that a root evaluates."""
-        return set().union(*(self.closure(v) for v in (r.value, *self._places(r))))
-
-    def _places(self, r: Root) -> tuple[Value, ...]:
-        """Values that say where a root is stored."""
-        return index_values(r.store) if r.store is not None else ()
-
     def settle(self, loads: list[Load]) -> None:
         """Write loaded values down before a store changes them in memory."""
         for load in loads:
@@ -254,7 +181,7 @@ class NestBuilder:
                 if v.id not in decoded and col is not None:
                     decoded.add(v.id)
                     placed.append((0, None, Root("decode", v, self.buf((col,), "row", "d"))))
-            values = [r.value, *self._places(r)]
+            values = [r.value, *self.places(r)]
             if r.kind == "quantize":
                 x = self.graph.args(r.value)[0]
                 at = max(level(v) for v in [x, *values[1:]])
@@ -301,7 +228,7 @@ class NestBuilder:
         they are written down once, instead of being gathered for each row."""
         out: dict[int, Value] = {}
         seen: set[int] = set()
-        stack = [v for r, _ in members for v in (r.value, *self._places(r))] if rows else []
+        stack = [v for r, _ in members for v in (r.value, *self.places(r))] if rows else []
         while stack:
             v = stack.pop()
             if v.id in seen or v.id in self.mat:
@@ -312,16 +239,6 @@ class NestBuilder:
             else:
                 stack += self.graph.args(v)
         return list(out.values())
-
-    def gathers(self, v: Value) -> bool:
-        """Whether evaluating v, a tile of plain elements, loads scattered ones and reduces none."""
-        defs = [self.graph.defs[i] for i in self.closure(v)]
-        return (
-            not self.reaches([v], "reduce")
-            and not self.decodes(v)
-            and isinstance(v.dtype, DType)
-            and any(isinstance(d, Load) and scattered(self.graph, d) for d in defs)
-        )
 
     def kept(
         self, placed: list[tuple[int, str | None, Root]]
@@ -342,21 +259,6 @@ class NestBuilder:
                     root = Root("mat", v, self.buf(axes, "row", "s"))
                     out[v.id] = (min(at, *levels), col, root)
         return list(out.values())
-
-    def touched(self, r: Root) -> set[int]:
-        """Ids of the values that a root evaluates at its own level: not those under a reduction,
-        which is a root of its own."""
-        seen: set[int] = set()
-        stack = list(self.graph.args(r.value)) if r.kind in ("reduce", "quantize") else [r.value]
-        stack += self._places(r)
-        while stack:
-            v = stack.pop()
-            op = self.graph.op(v)
-            if v.id in seen or v.id in self.mat or (op is not None and op.op == "reduce"):
-                continue
-            seen.add(v.id)
-            stack += self.graph.args(v)
-        return seen
 
     def row_buffers(
         self, placed: list[tuple[int, str | None, Root]]
@@ -386,11 +288,7 @@ class NestBuilder:
         done: set[int] = set()
         for vid in sorted(wanted, reverse=True):
             v, col, levels = wanted[vid]
-            if len(levels) > 1 and not any(vid in self.closure(o) for o in self._values(done)):
+            if len(levels) > 1 and not any(vid in self.closure(o) for o in self.results(done)):
                 out.append((min(levels), col, Root("mat", v, self.buf((col,), "row", "e"))))
                 done.add(vid)
         return out
-
-    def _values(self, ids: set[int]) -> list[Value]:
-        defs = self.graph.defs
-        return [d.result for d in (defs[i] for i in ids) if isinstance(d, (Op, Load))]
