@@ -16,6 +16,7 @@ from terrazzo.errors import OptionError
 from terrazzo.ir import formats
 from terrazzo.ir.packed import Packed
 from terrazzo.ir.types import DTYPES, DType, ElemType, Format
+from terrazzo.kernels.attention_parts import PART
 from terrazzo.lang.kernel import Kernel, ParamSpec
 from terrazzo.lang.types import TypeVar
 
@@ -47,6 +48,7 @@ EXTENTS = {
     "s": 128,
     "t": 128,
 }
+JOINED = 64  # columns a head of join_parts, unless its D says otherwise
 LONG = 1 << 20  # the one dim of a kernel that has no other
 FIXED = {"two": 2, "four": 4, "lanes": 16}
 # What people call some dims: of a kernel that has all of the dims and none of that name.
@@ -79,6 +81,10 @@ def extents(kernel: Kernel, asked: Extents) -> dict[str, int]:
         out["kvheads"] = asked["heads"]
     batch = asked.pop("batch", 1) if batched else 1
     out |= asked
+    if "parts" in out:  # a row for each query, and of join_parts' columns each head's own
+        out["parts"] = asked.get("parts", out.get("tokens", out.get("rows", 0)))
+        if "heads" in out:
+            out["heads"] = max(out["heads"], -(-out["dim"] // JOINED))
     return out | {n: batch * out[n] for n in ("heads", "kvheads") if batched}
 
 
@@ -182,6 +188,8 @@ def _indices(
         return np.full(shape, LEVELS[p.name])
     if "spans" in over:
         return _spans(s)[p.name]
+    if "parts" in s and "rows" in over:
+        return np.arange(s["rows"]) % s["parts"] if p.name == "first" else np.ones(s["rows"])
     if p.name == "length":
         return rng.integers(1, s["ctx"] + 1, shape)
     if p.name == "slot":
@@ -209,7 +217,8 @@ def _spans(s: Extents) -> dict[str, np.ndarray]:
             f"a span of {count.max():,} tokens does not fit a context of {room:,}",
             "raise blocks or spans",
         )
-    return {"seq": at % s["seqs"], "first": edges[:-1], "count": count, "position": room - count}
+    return {"seq": at % s["seqs"], "first": edges[:-1], "count": count, "position": room - count,
+            "part": 0 * at, "end": 0 * at - (-room // PART), "to": edges[:-1]}  # fmt: skip
 
 
 def values(x: np.ndarray | Packed) -> np.ndarray:

@@ -69,11 +69,10 @@ def _planned(
 ) -> tuple[int, int]:  # fmt: skip
     """Context and number of KV blocks that stay within `memory`, all processes counted. Raises
     MemoryShortage if not even one request of the whole context does."""
-    from terrazzo.engine.program import program_bytes
-    from terrazzo.targets.cpu import apart
+    from terrazzo.engine.program import program_bytes, small
 
     measured = program_bytes("terrazzo.engine.engine", "terrazzo.serve.app")
-    with measured as programs, apart.compiling():
+    with measured as programs, small():
         from terrazzo.cli.fit import parse_bytes
         from terrazzo.engine.memory import Planner, Wanted, mib
         from terrazzo.models import outline

@@ -7,10 +7,19 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from terrazzo.targets.cpu import apart
+
 _SCRIPT = (
     "import importlib, sys; importlib.import_module(sys.argv[1])\n"
     "print(next(x.split()[1] for x in open('/proc/self/status') if x.startswith('VmRSS:')))"
 )
+
+
+@contextmanager
+def small() -> Iterator[None]:
+    """Within, nothing is compiled in this process: what LLVM takes is another's."""
+    with apart.compiling():
+        yield
 
 
 @contextmanager

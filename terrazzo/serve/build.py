@@ -12,10 +12,10 @@ def engine(options: dict[str, Any], phase: Phase) -> tuple[Any, dict[str, Any]]:
     """`options` are those of EngineOptions."""
     from terrazzo.engine.engine import Engine
     from terrazzo.engine.options import EngineOptions
-    from terrazzo.targets.cpu import apart
+    from terrazzo.engine.program import small
 
     phase("imports")
-    with apart.compiling():
+    with small():
         made = Engine(EngineOptions(**options))
     phase("model, cache and kernels")
     times, cache = made.model.times, made.model.step.cache
