@@ -39,3 +39,6 @@ def app(args: Sequence[str] | None = None) -> int:
 def _leave_alone() -> None:
     """We are on the way out: a second Ctrl-C shall not show a traceback from the exit handlers."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # A Ctrl-C while a text is executed, as dataclasses do to make their methods, marks CPython to
+    # end by that signal even if it was caught; executing another takes the mark away.
+    exec("")
