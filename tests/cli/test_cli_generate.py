@@ -121,13 +121,15 @@ def test_ctrl_c_in_a_long_prompt(environment: dict[str, str], model_path: Path, 
         assert _interrupt(running) == (130, b"")
 
 
-def test_ctrl_c_in_a_text_that_is_executed() -> None:
-    """As dataclasses make their methods: CPython would end by the signal, though we caught it."""
-    script = (
+def test_ctrl_c_in_a_text_that_is_executed(tmp_path: Path) -> None:
+    """As dataclasses make their methods: `python -m` would end by the signal, though we caught
+    it."""
+    (tmp_path / "started.py").write_text(
         "import sys; from terrazzo.cli import commands, main;"
         "commands.run = lambda args: exec('raise KeyboardInterrupt'); sys.exit(main.app([]))"
     )
-    assert subprocess.run([sys.executable, "-c", script]).returncode == 130
+    command = [sys.executable, "-m", "started"]
+    assert subprocess.run(command, cwd=tmp_path).returncode == 130
 
 
 @pytest.mark.parametrize("after_s", [0.15, 0.5, 1.0, 2.0])
