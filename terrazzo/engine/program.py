@@ -15,11 +15,8 @@ _SCRIPT = (
 )
 
 
-@contextmanager
-def small() -> Iterator[None]:
-    """Within, nothing is compiled in this process: what LLVM takes is another's."""
-    with apart.compiling():
-        yield
+small = apart.compiling
+"""Within, nothing is compiled in this process: what LLVM takes is another's."""
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
@@ -38,6 +39,12 @@ def test_what_fails_there_fails_here() -> None:
         with pytest.raises(ValueError, match="negative"):
             apart.run(partial(bytes, -1))
         assert apart.run(partial(bytes, 2)) == b"\0\0"
+
+
+def test_threads_take_turns() -> None:
+    with apart.compiling(), ThreadPoolExecutor(8) as threads:
+        calls = [partial(bytes, n) for n in range(200)]
+        assert list(threads.map(apart.run, calls)) == [bytes(n) for n in range(200)]
 
 
 def test_it_may_die() -> None:
