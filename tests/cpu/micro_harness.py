@@ -7,14 +7,16 @@ import ctypes
 from collections.abc import Callable
 from functools import cache
 
+import ml_dtypes
 import numpy as np
 
 from terrazzo.ir import formats
-from terrazzo.ir.types import DType, Format, bf16, f32
+from terrazzo.ir.types import DType, Format, f32
 from terrazzo.targets.cpu import codegen, jit, layouts, micro
 from terrazzo.targets.cpu import isa as isas
 from terrazzo.targets.cpu.isa import Isa
 
+BF16 = ml_dtypes.bfloat16
 VPDPBUSD = "llvm.x86.avx512.vpdpbusd.512"
 EMULATED = (
     """
@@ -140,16 +142,44 @@ def fma(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
     )
 
 
-def dot_bf16(isa: Isa, a: np.ndarray, b: np.ndarray, c: np.ndarray | None = None) -> np.ndarray:
-    """a [m, k] of bf16 (or f32) x b [k, n] of bf16 -> f32 [m, up16(n)], by matrix tiles."""
+def dot_tiles(
+    isa: Isa, a: np.ndarray, b: np.ndarray, c: np.ndarray | None = None,
+    planes: tuple[int, int] = (1, 1),
+) -> np.ndarray:  # fmt: skip
+    """a [m, k] x b [k, n] -> f32 [m, up16(n)] by matrix tiles; values are sums of so many bf16."""
     (m, k), n = a.shape, b.shape[1]
-    panels = layouts.pack_float(np.ascontiguousarray(b.T))
-    pairs = aligned((len(panels), (k + 31) // 32 * 32, 16), np.uint16)
-    pairs[:] = 0x7FC0  # NaN: what is not written shows
-    for i, panel in enumerate(panels):
-        call(isa, micro.pair_panel(isa), "ppi", panel, pairs[i], k)
+    depth = (k + 31) // 32 * 32
+    pairs = aligned((up16(n) // 16, depth // 32, planes[1], 16, 16, 2), np.uint16)
+    pairs[:] = 0
+    for plane, part in enumerate(split(b, planes[1])):
+        whole = np.zeros((depth, up16(n)), np.uint16)
+        whole[:k, :n] = part.view(np.uint16)
+        blocks = whole.reshape(depth // 32, 16, 2, up16(n) // 16, 16)
+        pairs[:, :, plane] = blocks.transpose(3, 0, 1, 4, 2)
     out = np.full((m, up16(n)), np.nan, np.float32) if c is None else c.copy()
-    dtype = f32 if a.dtype == np.float32 else bf16
-    call(isa, micro.dot_bf16(isa, dtype), "pipipiiiib", a, a.strides[0] // a.itemsize, pairs,
-         pairs.strides[0], out, out.shape[1], m, n, k, c is None)  # fmt: skip
+    part = micro.dot_tiles(isa, NAMES[a.dtype], *planes)
+    call(isa, part, "pipipiiiib", a, a.strides[0] // a.itemsize, pairs, pairs.strides[0], out,
+         out.shape[1], m, n, k, c is None)  # fmt: skip
     return out
+
+
+NAMES = {np.dtype(np.float32): "f32", np.dtype(np.float16): "f16", np.dtype(BF16): "bf16"}
+
+
+def split(x: np.ndarray, planes: int) -> list[np.ndarray]:
+    """bf16 that add up to x: each the nearest to the rest, ties away from zero; zeros after what is
+    not finite."""
+    out: list[np.ndarray] = []
+    rest = x.astype(np.float32)
+    with np.errstate(invalid="ignore"):
+        for _ in range(planes):
+            up = rest.view(np.uint32) + np.where(np.isfinite(rest), 0x8000, 0).astype(np.uint32)
+            out.append((up >> 16).astype(np.uint16).view(BF16))
+            wide = out[-1].astype(np.float32)
+            rest = np.where(np.isfinite(wide), rest - wide, np.float32(0))
+    return out
+
+
+def flushed(x: np.ndarray) -> np.ndarray:
+    """Denormals to 0 of their sign."""
+    return np.where(np.abs(x) < np.float32(2.0**-126), np.copysign(np.float32(0), x), x)

@@ -1,4 +1,4 @@
-"""Kernels whose bf16 products go to matrix tiles, bit for bit, however their operands come."""
+"""Kernels whose products go to matrix tiles, bit for bit, however their operands come."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_micro_amx import BF16, by_contract, normal
+from micro_harness import fma
+from test_micro_amx import BF16, by_contract, normal, values
 
 import terrazzo.lang as tz
 from terrazzo.ir.packed import Packed
@@ -19,6 +20,7 @@ from terrazzo.targets.cpu import layouts
 
 pytestmark = pytest.mark.skipif("amx" not in isas.runnable(), reason="this machine has no AMX")
 m, n, k = tz.dims("m n k")
+T = tz.dtypes("T", tz.f16, tz.f32)
 
 
 @tz.kernel
@@ -115,3 +117,61 @@ def test_rows_threads_and_tiles_do_not_matter() -> None:
             out = np.ones((last - first, 50), ml_dtypes.bfloat16)
             got = run(linear.matmul, threads, a=a[first:last], b=b, out=out, M=32, N=16, K=96)
             assert np.array_equal(got, whole[first:last])
+
+
+@tz.kernel
+def turned(
+    a: tz.gm[T, m, k],
+    b: tz.gm[T, n, k],
+    out: tz.gm[tz.f32, m, n],
+    wide: tz.const = False,
+    M: tz.const = 48,
+    N: tz.const = 64,
+    K: tz.const = 64,
+):
+    """out = a @ bᵀ, both as they are or cast to f32 first, and not kept."""
+    for i, j in tz.grid(m, n, step=(M, N)):
+        acc = tz.zeros(i, j)
+        for p in tz.loop(k, step=K):
+            x, y = a[i, p], b[j, p]
+            acc += (x.to(tz.f32) @ y.to(tz.f32)) if wide else (x @ y)
+        out[i, j] = acc
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    rows=st.integers(1, 70), cols=st.integers(1, 70), depth=st.integers(1, 100),
+    tiles=st.sampled_from([(128, 256, 256), (32, 32, 32), (40, 16, 64)]), seed=st.integers(0, 99),
+    kind=st.sampled_from([np.float16, np.float32]), wide=st.booleans(),
+)  # fmt: skip
+def test_other_floats_are_split(
+    rows: int, cols: int, depth: int, tiles: tuple[int, int, int], seed: int, kind: type, wide: bool
+) -> None:
+    """As sums of two or three bf16 where a block has many rows."""
+    rng = np.random.default_rng(seed)
+    planes = 2 if kind is np.float16 else 3
+    a, b = values(rng, kind, planes, rows, depth), values(rng, kind, planes, depth, cols)
+    want = by_contract(a, b, planes=(planes, planes))
+    size = dict(zip("MNK", tiles, strict=True))
+    padded = np.zeros((rows, depth + 5), kind)
+    padded[:, :depth] = a
+    out = np.full((rows, cols), np.nan, np.float32)
+    assert np.array_equal(run(linear.matmul, a=padded[:, :depth], b=b, out=out, **size), want)
+    bt = np.ascontiguousarray(b.T)
+    out = np.full((rows, cols), np.nan, np.float32)
+    assert np.array_equal(run(turned, a=a, b=bt, out=out, wide=wide, **size), want)
+
+
+def test_blocks_of_few_rows_keep_the_chain() -> None:
+    """By the kernel's block, not by how many rows there are: splitting would not pay."""
+    rng = np.random.default_rng(6)
+    a, b = values(rng, np.float32, 3, 40, 64), values(rng, np.float32, 3, 64, 16)
+    chain = np.zeros((40, 16), np.float32)
+    for i in range(64):
+        chain = fma(a[:, i, None], b[None, i], chain)
+    few = run(linear.matmul, a=a, b=b, out=np.ones((40, 16), np.float32), M=16)
+    assert np.array_equal(few, chain)
+    many = run(linear.matmul, a=a, b=b, out=np.ones((40, 16), np.float32))
+    assert not np.array_equal(many, chain)
+    one = run(linear.matmul, a=a[5:6], b=b, out=np.ones((1, 16), np.float32))
+    assert np.array_equal(one, many[5:6])

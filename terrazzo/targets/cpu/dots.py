@@ -16,6 +16,7 @@ from terrazzo.targets.cpu.evaluate import Evaluator
 from terrazzo.targets.cpu.frame import Frame, element_type
 from terrazzo.targets.cpu.isa import Isa
 from terrazzo.targets.cpu.nest import Ahead, Buf, Dot, OperandA, Root
+from terrazzo.targets.cpu.planes import pair_at, zero_rest
 
 PANEL_ROW = W * 4  # bytes of one k-row of a scratch panel
 
@@ -99,21 +100,21 @@ class DotEmitter:
     def dot_tiles(
         self, s: Dot, b: Buf, head: list[tuple[str, str]], tail: list[tuple[str, str]]
     ) -> None:
-        """bf16 with bf16 on matrix tiles; panels of a weight tensor are paired first."""
+        """On matrix tiles; panels of a weight tensor (of bf16) are paired first."""
         f, to = self.f, self.fr.addresses[b.name]
-        room = f.mul(self.fr.depth(b), 2 * W)
+        room = f.mul(self.fr.depth(b), 2 * W * b.planes)
         if s.b.load is not None:
             w, stride, _ = self.weights(s.b.load, s.n, s.k)
-            pair, k = self.use(micro.pair_panel(self.isa)), self.fr.extent(s.k)
+            pair, k = self.use(micro.pair_panel()), self.fr.extent(s.k)
 
             def one(j: str) -> None:
                 panel, out = f.gep(w, f.mul(j, stride)), f.gep(to, f.mul(j, room))
                 f.call("void", pair, [("ptr", panel), ("ptr", out), ("i64", k)])
 
             self.fr.loop(0, f.op(f"lshr i64 {f.add(self.fr.extent(s.n), W - 1)}, 4"), one)
-        dtype = DTYPES["f32" if s.a.buf is not None else "bf16"]
+        kind = "f32" if s.a.load is None else str(self.fr.kernel.param(s.a.load.param).dtype)
         args = [*head, ("ptr", to), ("i64", room), *tail]
-        f.call("void", self.use(micro.dot_bf16(self.isa, dtype)), args)
+        f.call("void", self.use(micro.dot_tiles(self.isa, kind, s.a.planes, b.planes)), args)
 
     def call_f32(self, b_dtype: str, args: list[tuple[str, str]]) -> None:
         self.f.call("void", self.use(micro.dot_f32(self.isa, DTYPES[b_dtype])), args)
@@ -342,19 +343,19 @@ class DotEmitter:
                 f.when(f.op(f"icmp slt i64 {i}, {mask[1]}"),
                        lambda x=x, at=at: f.store(f"<{W} x float>", x, at, 64))  # fmt: skip
 
-    def put_pairs(self, buf: Buf, n0: str, k0: str, words: str, kind: str) -> None:
-        """16 columns of two k-rows: 64 bytes of the LLVM type `kind`."""
+    def put_pairs(self, buf: Buf, n0: str, k0: str, plane: int, words: str, kind: str) -> None:
+        """A plane of 16 columns of two k-rows: 64 bytes of the LLVM type `kind`."""
         f = self.f
-        panel = f.mul(f.op(f"lshr i64 {n0}, 4"), f.mul(self.fr.depth(buf), 2 * W))
-        at = f.gep(self.fr.addresses[buf.name], f.add(panel, f.mul(k0, 2 * W)))
-        f.store(kind, words, at, 64)
+        panel = f.mul(f.op(f"lshr i64 {n0}, 4"), f.mul(self.fr.depth(buf), 2 * W * buf.planes))
+        at = f.add(panel, pair_at(f, k0, plane, buf.planes))
+        f.store(kind, words, f.gep(self.fr.addresses[buf.name], at), 64)
 
     def end_pairs(self, buf: Buf, n: str, k: str) -> None:
         """Zeros after k-row `k` of all panels of `n` columns."""
-        f, room = self.f, self.f.mul(self.fr.depth(buf), 2 * W)
+        f, room = self.f, self.f.mul(self.fr.depth(buf), 2 * W * buf.planes)
 
         def one(j: str) -> None:
-            micro.zero_rest(f, f.gep(self.fr.addresses[buf.name], f.mul(j, room)), k)
+            zero_rest(f, f.gep(self.fr.addresses[buf.name], f.mul(j, room)), k, buf.planes)
 
         self.fr.loop(0, f.op(f"lshr i64 {f.add(n, W - 1)}, 4"), one)
 

@@ -36,8 +36,9 @@ class NestBuilder(Values):
         self.here = -1  # position of the last statement that is dealt with
 
     # -- small helpers --------------------------------------------------------------------------
-    def buf(self, axes: Iterable[str], kind: str = "tile", name: str = "") -> Buf:
-        b = Buf(f"{name or 'b'}{len(self.bufs)}", tuple(axes), kind)  # type: ignore[arg-type]
+    def buf(self, axes: Iterable[str], kind: str = "tile", name: str = "", planes: int = 1) -> Buf:
+        name = f"{name or 'b'}{len(self.bufs)}"
+        b = Buf(name, tuple(axes), kind, planes)  # type: ignore[arg-type]
         self.bufs.append(b)
         return b
 

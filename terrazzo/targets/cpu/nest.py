@@ -25,13 +25,14 @@ class Buf:
 
     kind "tile": every element of the axes; "row": one row, reused by each row in flight (axes =
     column); "panels": B operand, [axes[1]/16][cap of axes[0]][16] (k-major panels of 16 columns);
-    "pairs": the same in bf16, k-rows in pairs, for matrix tiles (see micro_amx.py); "a8": rows of
-    the format a8, the last axis as in memory.
+    "pairs": the same as sums of so many `planes` of bf16, k-rows in pairs, for matrix tiles (see
+    micro_amx.py); "a8": rows of the format a8, the last axis as in memory.
     """
 
     name: str
     axes: tuple[str, ...]
     kind: Literal["tile", "row", "panels", "pairs", "a8"] = "tile"
+    planes: int = 1
 
 
 @dataclass(frozen=True)
@@ -65,11 +66,12 @@ class Nest:
 
 @dataclass(frozen=True)
 class OperandA:
-    """rows x k, f32 or a8 in `buf`, or read in place from global memory (`load`; for matrix tiles
-    bf16)."""
+    """rows x k, f32 or a8 in `buf`, or read in place from global memory (`load`). For matrix tiles
+    its values are sums of so many `planes` of bf16, and in memory f32, f16 or bf16."""
 
     buf: Buf | None = None
     load: Load | None = None
+    planes: int = 0
 
 
 @dataclass(frozen=True)

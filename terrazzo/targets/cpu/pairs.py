@@ -1,15 +1,14 @@
-"""Packing of a right operand for matrix tiles: bf16, k-rows in pairs (see micro_amx.py)."""
+"""Packing of a right operand for matrix tiles: planes of bf16, k-rows in pairs (planes.py)."""
 
 from __future__ import annotations
 
-from terrazzo.targets.cpu.builder import VF, VI, Function, W
+from terrazzo.ir.types import bf16
+from terrazzo.targets.cpu.builder import VB, VF, VI, Function, W
 from terrazzo.targets.cpu.dots import DotEmitter
 from terrazzo.targets.cpu.evaluate import Evaluator
 from terrazzo.targets.cpu.frame import Frame
-from terrazzo.targets.cpu.micro import interleave
 from terrazzo.targets.cpu.nest import Buf, Root
-
-HALF = f"<{W} x i16>"
+from terrazzo.targets.cpu.planes import pair_of, row_of, split, widen
 
 
 class PairPacker:
@@ -26,9 +25,12 @@ class PairPacker:
 
         def rows(at: str, both: bool) -> None:
             def chunk(c: str, mask: tuple[str, str] | None) -> None:
-                low = self.row(r, n, {k: at}, c, mask)
-                high = self.row(r, n, {k: f.add(at, 1)}, c, mask) if both else "zeroinitializer"
-                self.dots.put_pairs(buf, c, at, interleave(f, low, high), f"<{2 * W} x i16>")
+                low = self.row(r, buf, n, {k: at}, c, mask)
+                high = ["zeroinitializer"] * buf.planes
+                if both:
+                    high = self.row(r, buf, n, {k: f.add(at, 1)}, c, mask)
+                for plane, pair in enumerate(zip(low, high, strict=True)):
+                    self.dots.put_pairs(buf, c, at, plane, pair_of(f, *pair), VI)
 
             f.loop(0, full, W, [], lambda c, _: chunk(c, None))
             f.loop(full, ext_n, W, [], lambda c, _: chunk(c, self.ev.lanes(f.sub(ext_n, c))))
@@ -46,20 +48,19 @@ class PairPacker:
         last, full = f.sub(ext_n, 1), f.op(f"and i64 {ext_k}, {-2 * W}")
 
         def square(j: str, c: str, tail: bool) -> None:
-            tile: list[str] = []
+            tiles: list[list[str]] = [[] for _ in range(buf.planes)]
             for i in range(W):
                 at = {n: f.min(f.add(j, i), last)}
-                parts: list[str] = []
+                halves: list[list[str]] = []
                 for half in (0, W):
                     left = f.sub(f.sub(ext_k, c), half)
                     mask = self.ev.lanes(left) if tail else None
-                    x = self.row(r, k, at, f.add(c, half), mask)
-                    parts.append(f"{HALF} {x}")
-                pick = ", ".join(f"i32 {x}" for x in range(2 * W))
-                both = f.op(f"shufflevector {', '.join(parts)}, <{2 * W} x i32> <{pick}>")
-                tile.append(f.op(f"bitcast <{2 * W} x i16> {both} to {VF}"))
-            for i, words in enumerate(transposed(f, tile)):
-                self.dots.put_pairs(buf, j, f.add(c, 2 * i), words, VF)
+                    halves.append(self.row(r, buf, k, at, f.add(c, half), mask))
+                for tile, both in zip(tiles, zip(*halves, strict=True), strict=True):
+                    tile.append(f.op(f"bitcast <{2 * W} x i16> {row_of(f, *both)} to {VF}"))
+            for plane, tile in enumerate(tiles):
+                for i, words in enumerate(transposed(f, tile)):
+                    self.dots.put_pairs(buf, j, f.add(c, 2 * i), plane, words, VF)
 
         def block(j: str, _: list[str]) -> None:
             f.loop(0, full, 2 * W, [], lambda c, _: self.fr.scoped(lambda: square(j, c, False)))
@@ -68,9 +69,11 @@ class PairPacker:
         f.loop(0, ext_n, W, [], lambda j, a: self.fr.scoped(lambda: block(j, a)))
 
     def row(
-        self, r: Root, col: str, at: dict[str, str], chunk: str, mask: tuple[str, str] | None
-    ) -> str:
-        """16 bf16 of the value along `col`, the other axis at its place; masked lanes are zeros."""
+        self, r: Root, buf: Buf, col: str, at: dict[str, str], chunk: str,
+        mask: tuple[str, str] | None,
+    ) -> list[str]:  # fmt: skip
+        """Planes (as `split` gives them) of 16 elements of the value along `col`, the other axis at
+        its place; masked lanes are zeros."""
         ev = self.ev
         ev.col, ev.chunk, ev.mask = col, chunk, mask
         self.fr.position.update(at)
@@ -80,9 +83,13 @@ class PairPacker:
         for axis in at:
             del self.fr.position[axis]
         ev.col, ev.chunk, ev.mask = None, None, None
-        if mask is None:
-            return x
-        return self.f.op(f"select <{W} x i1> {mask[0]}, {HALF} {x}, {HALF} zeroinitializer")
+        if r.value.dtype == bf16:
+            x = widen(self.f, x)
+        else:
+            x = self.f.op(f"bitcast {VF} {self.dots.as_f32(r.value, x)} to {VI}")
+        if mask is not None:
+            x = self.f.op(f"select {VB} {mask[0]}, {VI} {x}, {VI} zeroinitializer")
+        return split(self.f, self.f.op(f"bitcast {VI} {x} to {VF}"), buf.planes)[0]
 
 
 def transposed(f: Function, rows: list[str]) -> list[str]:

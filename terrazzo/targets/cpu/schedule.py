@@ -33,9 +33,11 @@ from terrazzo.targets.cpu.nest import (
     Program,
     Root,
 )  # fmt: skip
+from terrazzo.targets.cpu.planes import PLANES
 from terrazzo.targets.cpu.scratch import STEPS
 
 FEW_ROWS = 4  # the rows of one register tile
+MANY_ROWS = 32  # of a block on matrix tiles: two of them
 
 
 class Scheduler(NestBuilder):
@@ -46,20 +48,47 @@ class Scheduler(NestBuilder):
         self.matrix = matrix
 
     # -- dots -----------------------------------------------------------------------------------
-    def tiled(self, a: Value, b: Value, k: str) -> bool:
-        """Whether a product goes to matrix tiles: bf16 with bf16, in blocks of k that end where
-        the instruction's steps do: then results do not depend on how long they are."""
+    def tiled(self, a: Value, b: Value, k: str) -> tuple[int, int]:
+        """The planes of the operands of a product that goes to matrix tiles, else (0, 0).
+
+        Blocks of k end where the instruction's steps do: then results do not depend on how long
+        they are. bf16 with bf16 always goes there. Other floats, to be split, go where splitting
+        pays: blocks of many rows (by the kernel, not by the call: a row's result does not depend on
+        how many there are) of operands that are not weights or pages, which single rows share."""
         axis = self.kernel.axis(k)
         even = not axis.block or (axis.cap is not None and axis.cap % STEPS == 0)
-        return self.matrix and even and {plain(a.dtype), plain(b.dtype)} == {bf16}
+        if not self.matrix or not even:
+            return 0, 0
+        if {plain(a.dtype), plain(b.dtype)} == {bf16}:
+            return 1, 1
+        rows = 1
+        for x in a.axes:
+            rows *= 1 if x == k else self.kernel.axis(x).cap or self.static(x) or 1
+        loads = [
+            x for v in (a, b) for i in self.closure(v) if isinstance(x := self.graph.defs[i], Load)
+        ]
+        regular = all(
+            isinstance(self.kernel.param(x.param).dtype, DType)
+            and not any(isinstance(e, Value) and e.axes for e in x.index)
+            for x in loads
+        )
+        planes = self.planes(a), self.planes(b)
+        return planes if rows >= MANY_ROWS and regular and all(planes) else (0, 0)
+
+    def planes(self, v: Value) -> int:
+        """So many bf16 make up a value exactly; 0: it is no float."""
+        op = self.graph.op(v)
+        if op is not None and op.op == "cast" and v.dtype == f32 and op.args[0].dtype in _HALF:
+            v = op.args[0]
+        return PLANES.get(str(v.dtype), 0)
 
     def operand_a(
-        self, v: Value, m: tuple[str, ...], k: str, low_bit: bool, tiled: bool
+        self, v: Value, m: tuple[str, ...], k: str, low_bit: bool, planes: int
     ) -> OperandA:
         """`low_bit`: the other operand is low-bit weights; then a8 rows are read in place, else
-        decoded. `tiled`: the product goes to matrix tiles."""
+        decoded. `planes`: of a product on matrix tiles, else 0."""
         if v.id in self.mat:
-            return OperandA(buf=self.mat[v.id])
+            return OperandA(self.mat[v.id], planes=planes)
         d = self.graph.defs[v.id]
         if isinstance(d, Op) and d.op == "quantize":
             b = self.buf((*m, k), "a8", "a")
@@ -67,12 +96,12 @@ class Scheduler(NestBuilder):
             return OperandA(buf=b)
         if isinstance(d, Load) and len(m) <= 1 and unit_axis(self.graph, d) == k:
             regular = all(not (isinstance(e, Value) and e.axes) for e in d.index)
-            direct = v.dtype == (bf16 if tiled else f32) and regular
+            direct = (planes > 0 or v.dtype == f32) and regular
             if (isinstance(v.dtype, Format) and low_bit) or direct:
-                return OperandA(load=d)
+                return OperandA(load=d, planes=planes)
         b = self.buf((*m, k), name="a")
         self.pending.append(Root("mat", v, b))
-        return OperandA(buf=b)
+        return OperandA(b, planes=planes)
 
     def low_bit(self, v: Value) -> bool:
         """Whether v is a block of low-bit weights as they lie in memory."""
@@ -106,9 +135,9 @@ class Scheduler(NestBuilder):
         self.pending.append(Root("pack", v, b))
         return OperandB("panels", b)
 
-    def tiled_b(self, v: Value, k: str, n: str) -> OperandB:
+    def tiled_b(self, v: Value, k: str, n: str, planes: int) -> OperandB:
         """The right operand of a product on matrix tiles."""
-        d, b = self.graph.defs[v.id], self.buf((k, n), "pairs", "w")
+        d, b = self.graph.defs[v.id], self.buf((k, n), "pairs", "w", planes)
         if isinstance(d, Load) and isinstance(v.dtype, Format):
             return OperandB("p16", b, d)
         self.need([v])  # the loops that pack pairs make no reductions
@@ -184,9 +213,12 @@ class Scheduler(NestBuilder):
             if x.result.id in read
         ):
             self.flush()  # operands read in place are read now
-        tiled = self.tiled(a, b, k)
-        ob = self.tiled_b(b, k, n[0]) if tiled else self.operand_b(b, a.dtype, m, k, n[0])
-        oa = self.operand_a(a, m, k, self.low_bit(b), tiled)
+        left, right = self.tiled(a, b, k)
+        if right:
+            ob = self.tiled_b(b, k, n[0], right)
+        else:
+            ob = self.operand_b(b, a.dtype, m, k, n[0])
+        oa = self.operand_a(a, m, k, self.low_bit(b), left)
         self.flush()
         self.out.append(Dot(op, oa, ob, c, m, n[0], k, first))  # type: ignore[arg-type]
         for var_id, (_, buf) in carries.items():
@@ -349,9 +381,8 @@ class Scheduler(NestBuilder):
                 ):
                     m = tuple(x for x in a.axes if x not in k)
                     pending = {r.value.id for r in self.pending}
-                    tiled = self.tiled(a, b, k[0])
                     if a.id not in pending:
-                        self.operand_a(a, m, k[0], False, tiled)
+                        self.operand_a(a, m, k[0], False, self.tiled(a, b, k[0])[0])
 
     def run(self) -> Program:
         phases: list[Phase] = []
@@ -424,6 +455,6 @@ _READ_IN_PLACE = (f32, *_HALF, i8)
 
 
 def schedule(kernel: Kernel, matrix: bool) -> Program:
-    """`matrix`: products of bf16 go to matrix tiles. Raises KernelError for what the CPU target
+    """`matrix`: there are matrix tiles. Raises KernelError for what the CPU target
     cannot run."""
     return Scheduler(kernel, matrix).run()

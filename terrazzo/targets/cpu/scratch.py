@@ -105,7 +105,7 @@ class Layout:
         if b.kind == "panels":
             n = to.mul(to.mul(to.roundup(self.room(b.axes[1]), W), self.size(b.axes[0])), 4)
         elif b.kind == "pairs":
-            n = to.mul(to.roundup(self.room(b.axes[1]), W), to.mul(self.depth(b), 2))
+            n = to.mul(to.roundup(self.room(b.axes[1]), W), to.mul(self.depth(b), 2 * b.planes))
         else:
             rows = "1"
             for a in b.axes[:-1] if b.kind in ("tile", "a8") else ():
