@@ -107,7 +107,7 @@ def flash_attention(
     v: tz.gm[Q, kvheads, t, d],
     out: tz.gm[R, heads, s, d],
     scale: tz.f32,
-    BQ: tz.const = 64,
+    BQ: tz.const = tz.by_target(64, amx=128),
     STEP: tz.const = 256,
     NARROW: tz.const = ON_CUBE,
 ):

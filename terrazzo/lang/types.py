@@ -32,11 +32,17 @@ class ByTarget:
     targets: tuple[tuple[str, Any], ...]
 
     def on(self, target: str) -> Any:
-        return dict(self.targets).get(target, self.default)
+        """The value on a target, or on an instruction set of the CPU: "cpu.amx"."""
+        values = dict(self.targets)
+        for name in reversed(target.split(".")):
+            if name in values:
+                return values[name]
+        return self.default
 
 
 def by_target(default: Any, **targets: Any) -> Any:
-    """The default of a `tz.const`: `default`, or another value on the targets named (`cpu=512`)."""
+    """The default of a `tz.const`: `default`, or another value on the targets (`cpu=512`) or
+    instruction sets (`amx=256`) named."""
     return ByTarget(default, tuple(sorted(targets.items())))
 
 

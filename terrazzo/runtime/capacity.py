@@ -12,13 +12,14 @@ from terrazzo.ir.place import mark, snippet
 from terrazzo.lang.bind import Binding
 from terrazzo.lang.kernel import Kernel
 from terrazzo.targets.cpu.capacity import Held, holdings
+from terrazzo.targets.cpu.isa import detect
 
 SHOWN = 5  # tiles listed
 
 
 def shortage(kernel: Kernel, b: Binding, need: int, limit: int) -> CapacityError:
     """The error for a call whose threads would need `need` bytes of scratch each."""
-    ir = kernel.specialise(b.dtypes, b.consts, b.present, b.statics, "cpu")
+    ir = kernel.specialise(b.dtypes, b.consts, b.present, b.statics, detect().target)
     held = holdings(ir, b.dims)
     consts = {
         n: v for n, v in ir.consts if isinstance(v, int) and not isinstance(v, bool) and v > 1
@@ -68,7 +69,9 @@ def _halved(
 def _need(kernel: Kernel, b: Binding, consts: Mapping[str, int]) -> float:
     """Bytes of scratch with these constants; infinite where the kernel refuses them."""
     try:
-        ir = kernel.specialise(b.dtypes, {**b.consts, **consts}, b.present, b.statics, "cpu")
+        ir = kernel.specialise(
+            b.dtypes, {**b.consts, **consts}, b.present, b.statics, detect().target
+        )
         return sum(h.bytes for h in holdings(ir, b.dims))
     except KernelError:
         return float("inf")

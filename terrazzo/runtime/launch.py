@@ -108,9 +108,10 @@ def _prepare(
     args = [_array(a) for a in args]
     kwargs = {n: _array(a) if n in tensors else a for n, a in kwargs.items()}
     b = bind(kernel, args, kwargs)
-    ir = kernel.specialise(b.dtypes, b.consts, b.present, b.statics, "cpu")
+    isa = isa or detect()
+    ir = kernel.specialise(b.dtypes, b.consts, b.present, b.statics, isa.target)
     _check_memory(kernel, b, ir.stored())
-    code = compiled(ir, isa or detect(), strict.enabled())
+    code = compiled(ir, isa, strict.enabled())
     launch = table(code, b)
     if launch.scratch > SCRATCH_LIMIT:
         from terrazzo.runtime import capacity

@@ -15,6 +15,7 @@ from terrazzo.lang.kernel import Kernel
 from terrazzo.runtime.recorder import Recorder
 from terrazzo.runtime.recording import scratch_stride
 from terrazzo.targets.cpu.capacity import holdings
+from terrazzo.targets.cpu.isa import detect
 
 
 class Sketch(Recorder):
@@ -55,5 +56,5 @@ def _kind(x: Any) -> Any:
 
 def _scratch(kernel: Kernel, args: Mapping[str, Any]) -> int:
     b = bind(kernel, (), args)
-    ir = kernel.specialise(b.dtypes, b.consts, b.present, b.statics, "cpu")
+    ir = kernel.specialise(b.dtypes, b.consts, b.present, b.statics, detect().target)
     return sum(held.bytes for held in holdings(ir, b.dims))

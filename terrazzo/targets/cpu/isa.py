@@ -73,6 +73,11 @@ class Isa:
             "q4_0, q4_1": dot,
         }
 
+    @property
+    def target(self) -> str:
+        """Whose defaults of constants apply (`tz.by_target`)."""
+        return f"cpu.{self.name}"
+
     def why(self) -> str:
         """One line: the set, the machine's CPU and the reason."""
         return f"{self.name} on {self.cpu}: {self.reason}"
