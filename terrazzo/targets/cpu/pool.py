@@ -99,7 +99,7 @@ class Program:
         self.pool = 0
         self._keep = keep
         self._next: Program | None = None
-        self._fields = private_memory(16 * 8).view(np.int64)
+        self._fields = private_memory(17 * 8).view(np.int64)
         self._fields[:6] = (
             self.entries.ctypes.data, self.count, 0, self.control.ctypes.data, 0, guarded,
         )  # fmt: skip

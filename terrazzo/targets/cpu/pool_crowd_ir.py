@@ -6,14 +6,16 @@ free core. Results of kernels do not depend on the thread count: each run of a p
 
 Measured for each program: ns a run alone (a mean that forgets by a quarter). A run on all threads
 in which they slept at barriers for over a quarter of its time is late. After two late runs close to
-each other the program runs alone for SHORTEST_NS, then on all threads again; if that is late too
-and slower than alone, for twice as long, up to LONGEST_NS: by so much a core that is free again is
-noticed late. If it was not slower, no trial for REST_NS. Where nobody sleeps nothing of this
-happens.
+each other the program runs alone once, if it never did, to know how long that takes: a worker that
+slept is late, too, and still helps. If runs on all are slower (the last, and the mean of them),
+the program runs alone for SHORTEST_NS, then on all threads again; if that is late too and slower than alone, for twice as
+long, up to LONGEST_NS: by so much a core that is free again is noticed late. If it was not slower,
+no trial for REST_NS. Where nobody sleeps nothing of this happens.
 
-    program:  i64 10 alone until (ns of the clock, 0: not), 11 length of the period, 12 ns alone,
+    program:  i64 10 alone until (ns of the clock, 0: not, -1: once), 11 length of the period, 12 ns
+              alone,
               13 no trial before, 14 whether it may (0/1: else it never does), 15 suspicion: 4 a
-              late run, up to 8, -1 a punctual one
+              late run, up to 8, -1 a punctual one, 16 ns on all threads (such a mean)
 """
 
 from __future__ import annotations
@@ -73,8 +75,16 @@ entry:
   br i1 %was_alone, label %single, label %all
 single:
   call void @mean(ptr %onep, i64 %took)
+  %until0 = load i64, ptr %untilp
+  %once = icmp eq i64 %until0, -1
+  %until1 = select i1 %once, i64 0, i64 %until0
+  store i64 %until1, ptr %untilp
   ret void
 all:
+  %allp = getelementptr i64, ptr %program, i64 16
+  call void @mean(ptr %allp, i64 %took)
+  %usual = load i64, ptr %allp
+  %best = call i64 @llvm.umin.i64(i64 %usual, i64 %took)
   %until = load i64, ptr %untilp
   %length = load i64, ptr %lengthp
   %fourfold = shl i64 %slept, 2
@@ -101,6 +111,9 @@ compare:
   %faster = icmp ult i64 %one, %took
   %twice = shl i64 %length, 1
   br i1 %faster, label %begin, label %give_up
+once_alone:
+  store i64 -1, ptr %untilp
+  br label %out
 give_up:
   %rest = add i64 %now, $REST
   store i64 %rest, ptr %restp
@@ -117,9 +130,14 @@ first:
 ready:
   %not_before = load i64, ptr %restp
   %resting = icmp ult i64 %now, %not_before
-  br i1 %resting, label %out, label %begin
+  br i1 %resting, label %out, label %willing
+willing:
+  br i1 %known, label %weigh, label %once_alone
+weigh:
+  %helps = icmp ult i64 %one, %best
+  br i1 %helps, label %begin, label %give_up
 begin:
-  %wish = phi i64 [ %twice, %compare ], [ %length, %ready ]
+  %wish = phi i64 [ %twice, %compare ], [ %length, %weigh ]
   %least = call i64 @llvm.umax.i64(i64 %wish, i64 $SHORTEST)
   %next = call i64 @llvm.umin.i64(i64 %least, i64 $LONGEST)
   %end = add i64 %now, %next
