@@ -28,8 +28,8 @@ DEPTH = 512  # steps that are done together: two panels of B so deep fit L1
 # tile numbers: C's 2 x 2, A's two (rows), B's two (panels)
 _C, _A, _B = ((0, 1), (2, 3)), (4, 5), (6, 7)
 _REGISTERS = 8
-# Stores of tiles fall asleep after some 250 ns without one, and the next takes as long to wake them:
-# 14 % of a tile of f32. So one is made, of no use, every so many products of planes.
+# Stores of tiles fall asleep after some 250 ns without one, and the next takes as long to wake
+# them: 14 % of a tile of f32. So one is made, of no use, every so many products of planes.
 _AWAKE = 16
 _AHEAD = 2  # rows of sums that are brought near with each block of steps
 

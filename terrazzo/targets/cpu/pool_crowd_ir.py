@@ -7,14 +7,14 @@ free core. Results of kernels do not depend on the thread count: each run of a p
 Measured for each program: ns a run alone (a mean that forgets by a quarter). A run on all threads
 in which they slept at barriers for over a quarter of its time is late. After two late runs close to
 each other the program runs alone once, if it never did, to know how long that takes: a worker that
-slept is late, too, and still helps. If runs on all are slower (the last, and the mean of them),
-the program runs alone for SHORTEST_NS, then on all threads again; if that is late too and slower than alone, for twice as
-long, up to LONGEST_NS: by so much a core that is free again is noticed late. If it was not slower,
-no trial for REST_NS. Where nobody sleeps nothing of this happens.
+slept is late, too, and still helps. If runs on all threads are slower (the last, and the mean of
+them), the program runs alone for SHORTEST_NS, then on all threads again; if that is late too and
+slower than alone, for twice as long, up to LONGEST_NS: by so much a core that is free again is
+noticed late. If it was not slower, no trial for REST_NS. Where nobody sleeps nothing of this
+happens.
 
     program:  i64 10 alone until (ns of the clock, 0: not, -1: once), 11 length of the period, 12 ns
-              alone,
-              13 no trial before, 14 whether it may (0/1: else it never does), 15 suspicion: 4 a
+              alone, 13 no trial before, 14 whether it may (0/1: else it never does), 15 suspicion: 4 a
               late run, up to 8, -1 a punctual one, 16 ns on all threads (such a mean)
 """
 
