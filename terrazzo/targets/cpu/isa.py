@@ -36,9 +36,10 @@ class Isa:
     in one block of code (LLVM loads a block's broadcasts first, which spills the sums where they
     fill the registers); `f32_depth`: so many steps of a tile's rows are copied side by side (a
     multiple of 16; 0: they are read where they lie). `scalef`: 2^n is multiplied by an instruction.
-    `half`: f16 is converted by one. `matrix`: products of bf16 with bf16 are summed in matrix tiles
-    (AMX), in their own order (see micro_amx.py). `reason`: why this one was chosen, `masked`:
-    features of this CPU that its code may not use; both for `terrazzo doctor`.
+    `half`: f16 is converted by one. `matrix`: there are matrix tiles (AMX), which sum products of
+    bf16, and of other floats as sums of bf16, in their own order (see micro_amx.py). `reason`: why
+    this one was chosen, `masked`: features of this CPU that its code may not use; both for
+    `terrazzo doctor`.
     """
 
     name: str
@@ -68,7 +69,7 @@ class Isa:
             "f32": f"multiply-adds of {self.lanes} lanes{libm}",
             "f16": f"widened by {halves}, then as f32",
             "bf16": "widened by shifts, then as f32",
-            **({"bf16 with bf16": "tdpbf16ps, tiles of 16 x 16 sums"} if self.matrix else {}),
+            **(_ON_TILES if self.matrix else {}),
             "q8_0, q6_k": dot + signs,
             "q4_0, q4_1": dot,
         }
@@ -83,6 +84,9 @@ class Isa:
         return f"{self.name} on {self.cpu}: {self.reason}"
 
 
+_ON_TILES = {
+    "on tiles": "bf16 with bf16; f32 and f16 of many rows as sums of three and two bf16 (tdpbf16ps)"
+}
 _INT_DOTS = {
     "vnni": "vpdpbusd",
     "maddubs": "vpmaddubsw",

@@ -14,8 +14,8 @@ noticed late. If it was not slower, no trial for REST_NS. Where nobody sleeps no
 happens.
 
     program:  i64 10 alone until (ns of the clock, 0: not, -1: once), 11 length of the period, 12 ns
-              alone, 13 no trial before, 14 whether it may (0/1: else it never does), 15 suspicion: 4 a
-              late run, up to 8, -1 a punctual one, 16 ns on all threads (such a mean)
+              alone, 13 no trial before, 14 whether it may (0/1: else it never does), 15 suspicion:
+              4 a late run, up to 8, -1 a punctual one, 16 ns on all threads (such a mean)
 """
 
 from __future__ import annotations
