@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -164,5 +165,6 @@ def test_tiles_that_do_not_fit(run: Run) -> None:
     r = run("kernel", "run", "flash_attention", "--const", "BQ=8192,STEP=8192", "--shape", shape)
     first, *rest = r.err.splitlines()
     assert r.code == 2 and r.out == "" and first.startswith("error: ")
-    assert "needs 515.2 MiB of scratch a thread" in first and "lower BQ from 8,192 to 512" in first
+    assert re.search(r"needs 51[56]\.\d MiB of scratch a thread", first)  # more with matrix tiles
+    assert "lower BQ from 8,192 to 512" in first
     assert rest[0].strip().startswith("x = qt @") and "x [i=8192, j=8192]" in r.err
