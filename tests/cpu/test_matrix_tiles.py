@@ -175,3 +175,30 @@ def test_blocks_of_few_rows_keep_the_chain() -> None:
     assert not np.array_equal(many, chain)
     one = run(linear.matmul, a=a[5:6], b=b, out=np.ones((1, 16), np.float32))
     assert np.array_equal(one, many[5:6])
+
+
+@tz.kernel
+def twice(
+    a: tz.gm[tz.f16, m, k],
+    b: tz.gm[tz.f16, k, n],
+    out: tz.gm[tz.f32, m, n],
+    M: tz.const = 48,
+    N: tz.const = 64,
+    K: tz.const = 64,
+):
+    """out = a @ b + (a + a) @ b: the left operand once in memory, once computed."""
+    for i, j in tz.grid(m, n, step=(M, N)):
+        acc = tz.zeros(i, j)
+        for p in tz.loop(k, step=K):
+            x, y = a[i, p], b[p, j]
+            acc += x @ y
+            acc += (x + x) @ y
+        out[i, j] = acc
+
+
+def test_one_kernel_with_both_kinds_of_left_operand() -> None:
+    rng = np.random.default_rng(7)
+    a, b = values(rng, np.float16, 2, 50, 64), values(rng, np.float16, 2, 64, 30)
+    out = run(twice, a=a, b=b, out=np.ones((50, 30), np.float32))
+    once = by_contract(a, b, planes=(2, 2))
+    assert np.array_equal(out, by_contract(a + a, b, once, (2, 2)))

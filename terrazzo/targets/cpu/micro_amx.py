@@ -52,7 +52,7 @@ def dot_tiles(isa: Isa, a_dtype: str, left: int, right: int) -> Micro:
     several = left * right > 1
     shapes = [(r, w) for r in (1, 2) for w in (1, 2)]
     tiles = {s: _tile(f"{symbol}_{s[0]}x{s[1]}", *s, left, right) for s in shapes}
-    again = nonfinite.mend(left, right)
+    again = nonfinite.mend(f"{symbol}_again", left, right)
     f = Function(symbol, [*_ARGS, ("i64", "M"), ("i64", "N"), ("i64", "K"), ("i1", "first")],
                  linkage="internal")  # fmt: skip
     most, pitch = ROWS[left], LINE * left * (DEPTH // STEPS) + 64  # other cache sets for each row

@@ -15,11 +15,11 @@ from terrazzo.targets.cpu.scratch import STEPS
 SIDE = 32  # rows and columns at most; `old` has so many columns
 
 
-def mend(left: int, right: int) -> Function:
+def mend(symbol: str, left: int, right: int) -> Function:
     """void (ptr a, i64 stride, ptr b, i64 panel, ptr c, i64 ldc, i64 blocks, i1 first, i64 rows,
     i64 columns, ptr old): like a tile (micro_amx.py) on the rows and columns that have infinities
     or NaN. old: [SIDE, SIDE] f32, what the sums start from unless `first`."""
-    f = Function(f"mend_{left}x{right}", [("ptr", "a"), ("i64", "stride"), ("ptr", "b"),
+    f = Function(symbol, [("ptr", "a"), ("i64", "stride"), ("ptr", "b"),
                  ("i64", "panel"), ("ptr", "c"), ("i64", "ldc"), ("i64", "blocks"), ("i1", "first"),
                  ("i64", "rows"), ("i64", "columns"), ("ptr", "old")],
                  linkage="internal")  # fmt: skip
