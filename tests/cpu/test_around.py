@@ -36,3 +36,11 @@ def test_large_outputs(name: str, offset: int) -> None:
         assert np.array_equal(whole[part, :DIM], few)
     assert (whole[:, DIM:] == 77).all()
     assert (memory[:offset] == 77).all() and (memory[offset + ROWS * PITCH :] == 77).all()
+
+
+@pytest.mark.parametrize(("dtype", "lines"), [(np.float32, 4), (np.float16, 2)])
+def test_the_next_row_is_read_ahead(dtype: type, lines: int) -> None:
+    """A line once, of what is read row by row: the weights are the same for all rows."""
+    x = np.ones((4, 64), dtype)
+    text = norm.rms_norm.explain(x, np.ones(64, np.float32), np.ones_like(x), 1e-5).llvm
+    assert text.count("call void @llvm.prefetch") == lines

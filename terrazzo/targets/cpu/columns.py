@@ -16,6 +16,7 @@ from terrazzo.targets.cpu.frame import Frame
 from terrazzo.targets.cpu.nest import Level, Nest, Root
 from terrazzo.targets.cpu.pairs import PairPacker, transposed
 from terrazzo.targets.cpu.reduce import Reducer, as_stored, is_float
+from terrazzo.targets.cpu.streams import Streams
 
 Join = Callable[[str, str], str]
 UNROLL = 4
@@ -28,6 +29,8 @@ class NestEmitter:
         self.reducer = Reducer(frame, ev, graph)
         self.pairs = PairPacker(frame, ev, dots)
         self.around = Around(frame, ev)
+        self.streams = Streams(frame, ev, graph)
+        self.read: list[tuple[Load, int]] = []  # by the nest in flight, row by row
 
     def nest(self, s: Nest) -> None:
         passing = [
@@ -58,7 +61,7 @@ class NestEmitter:
                 self.level(level)
 
         def all_rows() -> None:
-            large = self.around.prepare(s)
+            large, self.read = self.around.prepare(s), self.streams.of(s)
             rows(s.rows)
             if large is not None:  # such stores are ordered by fences alone
                 self.f.when(large, lambda: self.f.put("fence seq_cst"))
@@ -203,15 +206,19 @@ class NestEmitter:
         """Chunks of the whole extent, in order, most of them stored around the caches if
         `around` (see around.py) holds. An accumulator that may be joined in any order
         takes turns in several registers, so that a chunk does not wait for the one before."""
-        f = self.f
+        f, ev = self.f, self.ev
         wide = f.op(f"and i64 {ext}, {-W * UNROLL}")
         full = f.op(f"and i64 {ext}, {-W}")
         spread = [acc for acc, join in zip(accs, joins, strict=True) for _ in _turns(join)]
         firsts = [sum(len(_turns(x)) for x in joins[:n]) for n in range(len(joins))]
 
+        ahead = [] if around is None else self.streams.next_rows(self.read)
+
         def many(c: str, acc: list[str]) -> list[str]:
             acc = list(acc)
             for u in range(UNROLL):
+                if ev.around:
+                    self.streams.fetch(ahead, f.add(c, u * W), u)
                 at = [n + _turns(x)[u % len(_turns(x))] for n, x in zip(firsts, joins, strict=True)]
                 new = chunk(f.add(c, u * W), None, [acc[n] for n in at])
                 for n, x in zip(at, new, strict=True):
@@ -221,9 +228,9 @@ class NestEmitter:
         start = "0"
         if around is not None:
             start = f.op(f"select i1 {around[0]}, i64 {wide}, i64 0")
-            self.ev.around = around[1]
+            ev.around = around[1]
             done = f.loop(0, start, W * UNROLL, spread, many)
-            self.ev.around = frozenset()
+            ev.around = frozenset()
             spread = [(t, x) for (t, _), x in zip(spread, done, strict=True)]
         done = f.loop(start, wide, W * UNROLL, spread, many)
         acc: list[str] = []
@@ -235,7 +242,7 @@ class NestEmitter:
         )
         # the tail runs at most once; written as a loop so that its accumulators join up
         return f.loop(full, ext, W, list(zip(types, acc, strict=True)),
-                      lambda c, a: chunk(c, self.ev.lanes(f.sub(ext, c)), a))  # fmt: skip
+                      lambda c, a: chunk(c, ev.lanes(f.sub(ext, c)), a))  # fmt: skip
 
     def touch(self, r: Root) -> str:
         """Evaluate everything a store needs before any store of this chunk is made."""
