@@ -95,7 +95,7 @@ def dot_by_contract(name: str, a: np.ndarray, raw: np.ndarray, n: int, k: int) -
 @each_isa
 @each_format
 @pytest.mark.parametrize(
-    ("m", "n", "k"), [(1, 100, 512), (2, 17, 256), (7, 33, 256), (19, 70, 512)]
+    ("m", "n", "k"), [(1, 100, 512), (2, 17, 256), (7, 33, 256), (19, 70, 512), (50, 17, 4352)]
 )
 def test_dot_q_bits(isa: Isa, name: str, m: int, n: int, k: int) -> None:
     a, raw = activations(m, k), weights(name, n, k)

@@ -31,15 +31,14 @@ class Isa:
     dots are tiled for; `f32_tiles`: (rows, panels of 16) register tiles, most rows first.
     `int_dot`: how products of bytes are summed; `int_lanes`: 32-bit lanes of one such instruction;
     `int_tiles`: (tokens, panels). Both lists end with one row; panels are powers of two.
-    `prefetch`: while one row streams low-bit weights, the tile of panels that comes next is read
-    ahead. `f32_unroll`: steps along K
-    in one block of code (LLVM loads a block's broadcasts first, which spills the sums where they
-    fill the registers); `f32_depth`: so many steps of a tile's rows are copied side by side (a
-    multiple of 16; 0: they are read where they lie). `scalef`: 2^n is multiplied by an instruction.
-    `half`: f16 is converted by one. `matrix`: there are matrix tiles (AMX), which sum products of
-    bf16, and of other floats as sums of bf16, in their own order (see micro_amx.py). `reason`: why
-    this one was chosen, `masked`: features of this CPU that its code may not use; both for
-    `terrazzo doctor`.
+    `prefetch`: while rows go by low-bit weights, the tile of panels that comes next is read ahead.
+    `f32_unroll`: steps along K in one block of code (LLVM loads a block's broadcasts first, which
+    spills the sums where they fill the registers); `f32_depth`: so many steps of a tile's rows are
+    copied side by side (a multiple of 16; 0: they are read where they lie). `scalef`: 2^n is
+    multiplied by an instruction. `half`: f16 is converted by one. `matrix`: there are matrix tiles
+    (AMX), which sum products of bf16, and of other floats as sums of bf16, in their own order (see
+    micro_amx.py). `reason`: why this one was chosen, `masked`: features of this CPU that its code
+    may not use; both for `terrazzo doctor`.
     """
 
     name: str

@@ -20,11 +20,12 @@ class IntDot(Protocol):
     """Sums of products of 4 neighbouring bytes, in 32-bit lanes; exact for every input our formats
     have.
 
-    `sum_type`: of the running sums. `biased`: `mac` sums biased codes.
+    `sum_type`: of the running sums, which start at 0, or at -`bias` times the sum of the
+    activations: what `mac` sums are codes + bias.
     """
 
     sum_type: str
-    biased: bool
+    bias: int
 
     def activation(self, f: Function, p: str) -> list[str]:
         """4 bytes at p, in every lane."""
@@ -36,23 +37,18 @@ class IntDot(Protocol):
 
     def mac(self, f: Function, acc: str, w: list[str], a: list[str]) -> str: ...
 
-    def unbias(self, f: Function, acc: str, a: list[str]) -> str:
-        """If `biased`: what `total` has to take off, summed over the activations that went into
-        `mac`."""
-        ...
-
-    def total(self, f: Function, acc: str, off: str | None, sub: str | None) -> str:
+    def total(self, f: Function, acc: str, sub: str | None) -> str:
         """<lanes x i32> result; `sub`: <lanes x i32> factors of the codes summed in acc."""
         ...
 
 
 class Vnni:
-    """vpdpbusd: u8 codes; signed formats are biased to u8 and the bias's share is subtracted."""
+    """vpdpbusd: u8 codes, so those of signed formats are biased."""
 
     def __init__(self, name: str, lanes: int) -> None:
-        self.name, self.lanes, self.bias = name, lanes, _BIAS.get(name)
+        self.name, self.lanes, self.bias = name, lanes, _BIAS.get(name, 0)
         self.vi, self.vb = f"<{lanes} x i32>", f"<{4 * lanes} x i8>"
-        self.sum_type, self.biased = self.vi, self.bias is not None
+        self.sum_type = self.vi
 
     def activation(self, f: Function, p: str) -> list[str]:
         word = splat(f, self.lanes, "i32", f.load("i32", p, 1))
@@ -62,20 +58,12 @@ class Vnni:
         bytes_ = f.op(f"bitcast {self.vi} {codes} to {self.vb}")
         return [f.op(f"xor {self.vb} {bytes_}, splat (i8 -128)") if self.name == "q8_0" else bytes_]
 
-    def _dot(self, f: Function, acc: str, u: str, a: str) -> str:
-        args = [(self.vi, acc), (self.vb, u), (self.vb, a)]
+    def mac(self, f: Function, acc: str, w: list[str], a: list[str]) -> str:
+        args = [(self.vi, acc), (self.vb, w[0]), (self.vb, a[0])]
         return f.call(self.vi, f"llvm.x86.avx512.vpdpbusd.{32 * self.lanes}", args)
 
-    def mac(self, f: Function, acc: str, w: list[str], a: list[str]) -> str:
-        return self._dot(f, acc, w[0], a[0])
-
-    def unbias(self, f: Function, acc: str, a: list[str]) -> str:
-        bias = self.bias or 0
-        return self._dot(f, acc, f"splat (i8 {bias - 256 if bias > 127 else bias})", a[0])
-
-    def total(self, f: Function, acc: str, off: str | None, sub: str | None) -> str:
-        out = acc if off is None else f.op(f"sub {self.vi} {acc}, {off}")
-        return out if sub is None else f.op(f"mul {self.vi} {out}, {sub}")
+    def total(self, f: Function, acc: str, sub: str | None) -> str:
+        return acc if sub is None else f.op(f"mul {self.vi} {acc}, {sub}")
 
 
 class Maddubs:
@@ -85,7 +73,7 @@ class Maddubs:
 
     def __init__(self, name: str) -> None:
         self.name, self.signed = name, name in _BIAS
-        self.sum_type, self.biased = "<8 x i32>" if name == "q8_0" else "<16 x i16>", False
+        self.sum_type, self.bias = "<8 x i32>" if name == "q8_0" else "<16 x i16>", 0
 
     def activation(self, f: Function, p: str) -> list[str]:
         word = splat(f, 8, "i32", f.load("i32", p, 1))
@@ -113,10 +101,7 @@ class Maddubs:
             out = self._pairs(f, out, "splat (i16 1)")
         return f.op(f"add {self.sum_type} {acc}, {out}")
 
-    def unbias(self, f: Function, acc: str, a: list[str]) -> str:
-        return acc
-
-    def total(self, f: Function, acc: str, off: str | None, sub: str | None) -> str:
+    def total(self, f: Function, acc: str, sub: str | None) -> str:
         if self.name == "q8_0":
             return acc
         factor = "splat (i16 1)"
@@ -136,7 +121,7 @@ class Plain:
 
     def __init__(self, name: str, lanes: int) -> None:
         self.name, self.lanes, self.vi = name, lanes, f"<{lanes} x i32>"
-        self.sum_type, self.biased = self.vi, False
+        self.sum_type, self.bias = self.vi, 0
 
     def activation(self, f: Function, p: str) -> list[str]:
         out = []
@@ -162,10 +147,7 @@ class Plain:
             acc = f.op(f"add {self.vi} {acc}, {f.op(f'mul {self.vi} {x}, {y}')}")
         return acc
 
-    def unbias(self, f: Function, acc: str, a: list[str]) -> str:
-        return acc
-
-    def total(self, f: Function, acc: str, off: str | None, sub: str | None) -> str:
+    def total(self, f: Function, acc: str, sub: str | None) -> str:
         return acc if sub is None else f.op(f"mul {self.vi} {acc}, {sub}")
 
 

@@ -24,7 +24,7 @@ class Sdot:
     """sdot: four sums of four products each (an `IntDot` of 4 lanes)."""
 
     def __init__(self, name: str) -> None:
-        self.name, self.sum_type, self.biased = name, VI, False
+        self.name, self.sum_type, self.bias = name, VI, 0
 
     def activation(self, f: Function, p: str) -> list[str]:
         word = splat(f, 4, "i32", f.load("i32", p, 1))
@@ -37,10 +37,7 @@ class Sdot:
         args = [(VI, acc), (VB, w[0]), (VB, a[0])]
         return f.call(VI, "llvm.aarch64.neon.sdot.v4i32.v16i8", args)
 
-    def unbias(self, f: Function, acc: str, a: list[str]) -> str:
-        return acc
-
-    def total(self, f: Function, acc: str, off: str | None, sub: str | None) -> str:
+    def total(self, f: Function, acc: str, sub: str | None) -> str:
         return acc if sub is None else f.op(f"mul {VI} {acc}, {sub}")
 
 
