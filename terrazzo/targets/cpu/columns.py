@@ -30,7 +30,6 @@ class NestEmitter:
         self.pairs = PairPacker(frame, ev, dots)
         self.around = Around(frame, ev)
         self.streams = Streams(frame, ev, graph)
-        self.read: list[tuple[Load, int]] = []  # by the nest in flight, row by row
 
     def nest(self, s: Nest) -> None:
         passing = [
@@ -58,10 +57,12 @@ class NestEmitter:
                 self.f.loop(0, self.fr.extent(axis), 1, [], one)
                 return
             for level in s.levels:
+                self.streams.enter(level)
                 self.level(level)
 
         def all_rows() -> None:
-            large, self.read = self.around.prepare(s), self.streams.of(s)
+            large = self.around.prepare(s)
+            self.streams.begin(s, large is not None)
             rows(s.rows)
             if large is not None:  # such stores are ordered by fences alone
                 self.f.when(large, lambda: self.f.put("fence seq_cst"))
@@ -212,12 +213,12 @@ class NestEmitter:
         spread = [acc for acc, join in zip(accs, joins, strict=True) for _ in _turns(join)]
         firsts = [sum(len(_turns(x)) for x in joins[:n]) for n in range(len(joins))]
 
-        ahead = [] if around is None else self.streams.next_rows(self.read)
+        ahead = self.streams.next_rows()
 
         def many(c: str, acc: list[str]) -> list[str]:
             acc = list(acc)
             for u in range(UNROLL):
-                if ev.around:
+                if ev.around or around is None:
                     self.streams.fetch(ahead, f.add(c, u * W), u)
                 at = [n + _turns(x)[u % len(_turns(x))] for n, x in zip(firsts, joins, strict=True)]
                 new = chunk(f.add(c, u * W), None, [acc[n] for n in at])

@@ -1,10 +1,12 @@
-"""Reading ahead: the next row of what a nest reads, while a row's large results are stored.
+"""Reading ahead: the next row of what a nest reads, if its results may be large.
 
-A nest often reads a row twice or more (its sum, then its values times that). The first pass waits
+A nest often reads a row twice or more (its sum, then its values times that). The first loop waits
 for memory, those after it find the row in the caches and leave memory idle; the chip's own
-prefetchers end with a page. So in the loop that stores around the caches (around.py) each chunk
-brings the same columns of the next row near. (4096 x 4096 on a Xeon, 1 thread: rms_norm 0.75 of
-the time in f32 and 0.8 in f16, silu_mul 0.85 and 0.7, softmax 0.85 and 0.9.)
+prefetchers end with a page. So in the second loop over a row's columns (the only one, if there is
+one) each chunk brings the same columns of the next row near: in the one that stores around the
+caches (around.py), or that does not store. (4096 x 4096 on a Xeon, 1 thread: rms_norm 0.75 of the
+time in f32 and 0.8 in f16, silu_mul 0.85 and 0.7, softmax 0.7 and 0.9; softmax in its last loop
+instead of the second: 0.85.)
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from terrazzo.targets.cpu.builder import W
 from terrazzo.targets.cpu.evaluate import Evaluator
 from terrazzo.targets.cpu.frame import Frame
 from terrazzo.targets.cpu.micro_base import prefetch
-from terrazzo.targets.cpu.nest import Nest
+from terrazzo.targets.cpu.nest import Level, Nest
 
 LINE = 64
 
@@ -26,12 +28,24 @@ class Streams:
 
     def __init__(self, frame: Frame, ev: Evaluator, graph: Graph) -> None:
         self.fr, self.f, self.ev, self.graph = frame, frame.f, ev, graph
+        self._read: list[tuple[Load, int]] = []
+        self._level: Level | None = None
+        self._here = False
 
-    def of(self, nest: Nest) -> list[tuple[Load, int]]:
-        """What the nest reads row by row, each tensor once, and which of its dims is the rows'."""
+    def begin(self, nest: Nest, large: bool) -> None:
+        """Of the nest that comes next; `large`: its results may be."""
+        loops = [level for level in nest.levels if level.col is not None]
+        self._read = self._rows_of(nest) if large and nest.rows and loops else []
+        self._level = loops[:2][-1] if loops else None
+
+    def enter(self, level: Level) -> None:
+        self._here = level is self._level
+
+    def _rows_of(self, nest: Nest) -> list[tuple[Load, int]]:
+        """What it reads row by row, each tensor once, and which of its dims is the rows'."""
         found: dict[str, tuple[Load, int]] = {}
         seen: set[int] = set()
-        stack = [r.value for level in nest.levels for r in level.roots] if nest.rows else []
+        stack = [r.value for level in nest.levels for r in level.roots]
         while stack:
             v = stack.pop()
             if v.id in seen:
@@ -45,11 +59,11 @@ class Streams:
                     found.setdefault(d.param, (d, axes.index(nest.rows[-1])))
         return list(found.values())
 
-    def next_rows(self, streams: list[tuple[Load, int]]) -> list[tuple[str, int]]:
-        """Of those that lie side by side along the column: where the next row starts, and the bytes
-        of an element."""
+    def next_rows(self) -> list[tuple[str, int]]:
+        """For the level's loop, of what lies side by side along its columns: where the next row
+        starts, and the bytes of an element."""
         out: list[tuple[str, int]] = []
-        for load, dim in streams:
+        for load, dim in self._read if self._here else []:
             last, dtype = load.index[-1], self.fr.kernel.param(load.param).dtype
             along = isinstance(last, (Whole, Block)) and last.axis == self.ev.col
             if along and isinstance(dtype, DType):
