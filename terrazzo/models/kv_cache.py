@@ -1,4 +1,10 @@
-"""The cache of keys and values: pages of 16 tokens, the same pages in every layer."""
+"""The cache of keys and values: pages of 16 tokens, the same pages in every layer.
+
+A page's layers lie side by side, so that a sequence's tokens take few pages of the system's, which
+are large where it has them: with an array a layer in pages of 4 KiB every 6 KiB that attention
+reads cost a walk of page tables, half of its time (16 sequences behind 500 tokens 1.05 ms a layer,
+now 0.68; one behind 8,000 0.25 and 0.16; a Xeon, 1 thread).
+"""
 
 from __future__ import annotations
 
@@ -9,7 +15,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from terrazzo.models.config import LlamaConfig
-from terrazzo.targets.cpu.pool import private_memory
+from terrazzo.targets.cpu.pool import large_memory
 
 PAGE = 16
 WIDE_LAYERS = 4  # of "auto": the first layers' errors go through all the others
@@ -38,15 +44,12 @@ class KVCache:
 
     def __init__(self, config: LlamaConfig, pages: int, elements: Sequence[np.dtype]) -> None:
         self.pages, self.elements = pages, tuple(elements)
-        self.nbytes = pages * page_bytes(config, elements)
-        self._memory = private_memory(self.nbytes)
-        self._used = 0
+        size = page_bytes(config, elements)
+        self.nbytes = pages * size
+        self._memory = large_memory(self.nbytes).reshape(pages, size)
+        self._used = 0  # bytes of a page
         heads, d = config.kv_heads, config.head_dim
-        keys, values, scales = (
-            (pages, heads, d, PAGE),
-            (pages, heads, PAGE, d),
-            (pages, heads, PAGE),
-        )
+        keys, values, scales = (heads, d, PAGE), (heads, PAGE, d), (heads, PAGE)
         self.layers: tuple[LayerCache, ...] = ()
         for dtype in elements:
             both = [self._take(keys, dtype), self._take(values, dtype)]
@@ -55,21 +58,18 @@ class KVCache:
             self.layers += (LayerCache(*both),)
 
     def _take(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+        """The next bytes of all pages as an array [pages, *shape]."""
         start, size = self._used, int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
         self._used += size
-        return self._memory[start : start + size].view(dtype).reshape(shape)
+        return self._memory[:, start : start + size].view(dtype).reshape(self.pages, *shape)
 
     def copy(self, source: int, target: int) -> None:
         """Page `target` becomes a copy of page `source`, in every layer."""
-        for layer in self.layers:
-            for a in layer.arrays:
-                a[target] = a[source]
+        self._memory[target] = self._memory[source]
 
     def clear(self, page: int) -> None:
         """The page is as it was at first."""
-        for layer in self.layers:
-            for a in layer.arrays:
-                a[page] = 0
+        self._memory[page] = 0
 
 
 def elements(config: LlamaConfig, kind: Kind) -> tuple[np.dtype, ...]:
