@@ -15,7 +15,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from terrazzo.models.config import LlamaConfig
-from terrazzo.targets.cpu.pool import large_memory
+from terrazzo.targets.cpu.pool import private_memory
 
 PAGE = 16
 WIDE_LAYERS = 4  # of "auto": the first layers' errors go through all the others
@@ -46,7 +46,7 @@ class KVCache:
         self.pages, self.elements = pages, tuple(elements)
         size = page_bytes(config, elements)
         self.nbytes = pages * size
-        self._memory = large_memory(self.nbytes).reshape(pages, size)
+        self._memory = private_memory(self.nbytes).reshape(pages, size)
         self._used = 0  # bytes of a page
         heads, d = config.kv_heads, config.head_dim
         keys, values, scales = (heads, d, PAGE), (heads, PAGE, d), (heads, PAGE)

@@ -64,7 +64,7 @@ def stream_bandwidth(inputs: int, size: int, threads: int) -> float:
     share = max(size // threads // unit, 1) * unit
     apart = share * threads
     arena.check_memory(apart * (inputs + 1), "measuring the bandwidth")
-    data = pool.private_memory(apart * (inputs + 1))
+    data = pool.large_memory(apart * (inputs + 1))
     data[:: os.sysconf("SC_PAGE_SIZE")] = 1
     codes = [_code(f"stream{n}", probes.stream_ir(inputs, n == 1)) for n in range(2)]
     seconds = min(_best(code, "stream", threads, data, share, apart) for code in codes)
