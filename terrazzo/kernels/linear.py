@@ -18,7 +18,7 @@ def matmul(
     b: tz.gm[T, k, n],
     out: tz.gm[R, m, n],
     M: tz.const = tz.by_target(128, cpu=1024),
-    N: tz.const = 256,
+    N: tz.const = tz.by_target(256, amx=512),
     K: tz.const = tz.by_target(64, cpu=512, davinci=128),
 ):
     """out = a @ b."""
