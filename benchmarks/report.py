@@ -1,6 +1,7 @@
 """What benchmarks/run.py measured, kept and shown: results.json, RESULTS.md, a line of a terminal.
 
-`python benchmarks/report.py` writes RESULTS.md anew from results.json.
+`python benchmarks/report.py` writes RESULTS.md anew from results.json. Both keep what each machine
+measured.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ import datetime
 import json
 import os
 import subprocess
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,10 +27,8 @@ HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "RESULTS.md"
 HEAD = """# Results
 
-Written by `make bench`: change nothing here. What stands behind the figures, accuracy, other
-machines and the DaVinci model are in [NOTES.md](NOTES.md).
-
-{machine}
+Written by `make bench`: change nothing here. What stands behind the figures, accuracy, and
+the DaVinci model are in [NOTES.md](NOTES.md). The machine that measured last comes first.
 
 Medians of rounds in which both sides took turns. Ratio: median [smallest, largest] of the rounds'
 ratios, how many times better than the peer; where the bar is an upper one (≤), ours over the
@@ -41,44 +39,37 @@ llama-cpp-python {peer} (`benchmarks/peers.py`), torch; `own f32` is our own fp3
 
 
 @dataclass
-class Store:
-    """Parts by name: title, date, commit, disturbed, missing, rows (as `rows.to_dict`)."""
+class Measured:
+    """What one machine measured. Parts by name: title, date, commit, disturbed, missing, rows (as
+    `rows.to_dict`)."""
 
-    path: Path
     machine: dict[str, Any]
     parts: dict[str, dict[str, Any]] = field(default_factory=dict)
 
-    @classmethod
-    def read(cls, path: Path) -> Store:
-        """Parts that another machine measured are not taken over."""
-        here = facts()
-        old = json.loads(path.read_text()) if path.exists() else {}
-        return cls(path, here, old["parts"] if old.get("machine") == here else {})
-
-    def write(self, order: Sequence[str]) -> None:
-        """The file, a row a line, and RESULTS.md."""
-        self.parts = {name: self.parts[name] for name in order if name in self.parts}
-        lines = [f'{{"machine": {json.dumps(self.machine)}, "parts": {{']
-        for n, (name, part) in enumerate(self.parts.items()):
+    def json(self) -> str:
+        """A row a line."""
+        parts: list[str] = []
+        for name, part in self.parts.items():
             head = json.dumps({k: v for k, v in part.items() if k != "rows"})
             table = ",\n".join(json.dumps(row, ensure_ascii=False) for row in part["rows"])
-            comma = "," if n + 1 < len(self.parts) else ""
-            lines.append(f'{json.dumps(name)}: {head[:-1]}, "rows": [\n{table}]}}{comma}')
-        self.path.write_text("\n".join([*lines, "}}", ""]), encoding="utf-8")
-        RESULTS.write_text(self.markdown(), encoding="utf-8")
+            parts.append(f'{json.dumps(name)}: {head[:-1]}, "rows": [\n{table}]}}')
+        body = ",\n".join(parts)
+        return f'{{"machine": {json.dumps(self.machine)}, "parts": {{\n{body}\n}}}}'
+
+    def name(self) -> str:
+        m = self.machine
+        return (f"{m['cpu']}, {m['cores']} cores, {m['memory_gib']} GiB, {m['system']};"
+                f" instruction set `{m['isa']}`")  # fmt: skip
+
+    def bars(self) -> str:
+        reached = [r.reached() for p in self.parts.values() for r in _rows(p)]
+        yes = reached.count(True)
+        return f"{yes} of {yes + reached.count(False)} bars are reached."
 
     def markdown(self) -> str:
-        m = self.machine
-        text = (
-            f"Machine: {m['cpu']}, {m['cores']} cores, {m['memory_gib']} GiB, {m['system']};"
-            f" instruction set `{m['isa']}`."
-        )
-        out = [HEAD.format(machine=text, peer=peers.VERSION)]
-        reached = [r.reached() for p in self.parts.values() for r in _rows(p)]
-        out.append(f"{reached.count(True)} of {reached.count(True) + reached.count(False)} bars"
-                   " are reached.\n")  # fmt: skip
+        out = [f"## {self.name()}\n", f"{self.bars()}\n"]
         for part in self.parts.values():
-            out.append(f"## {part['title']}\n")
+            out.append(f"### {part['title']}\n")
             others = part["disturbed"]
             busy = f"; other processes took {others:.2f} cores" if others >= 0.05 else ""
             if part["rows"]:
@@ -88,6 +79,33 @@ class Store:
                 rest = "The rest is left out" if part["rows"] else "Left out"
                 out.append(f"{rest}: {part['missing']}.\n")
         return "\n".join(out)
+
+
+@dataclass
+class Store:
+    """The machines that measured, the one that did last first."""
+
+    path: Path
+    machines: list[Measured]
+
+    @classmethod
+    def read(cls, path: Path) -> Store:
+        old = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
+        return cls(path, [Measured(**each) for each in old])
+
+    def here(self) -> Measured:
+        """This machine's, from now on the first."""
+        now = facts()
+        mine = next((m for m in self.machines if m.machine == now), Measured(now))
+        self.machines = [mine, *(m for m in self.machines if m is not mine)]
+        return mine
+
+    def write(self) -> None:
+        """The file and RESULTS.md."""
+        text = ",\n".join(m.json() for m in self.machines)
+        self.path.write_text(f"[{text}]\n", encoding="utf-8")
+        parts = [HEAD.format(peer=peers.VERSION), *(m.markdown() for m in self.machines)]
+        RESULTS.write_text("\n".join(parts), encoding="utf-8")
 
 
 def _rows(part: dict[str, Any]) -> list[rows.Row]:
@@ -136,6 +154,4 @@ def line(row: rows.Row) -> str:
 
 
 if __name__ == "__main__":
-    path = HERE / "results.json"
-    old = json.loads(path.read_text())
-    RESULTS.write_text(Store(path, old["machine"], old["parts"]).markdown(), encoding="utf-8")
+    Store.read(HERE / "results.json").write()

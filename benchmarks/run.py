@@ -3,9 +3,9 @@
     python benchmarks/run.py [PART ...] [--folder .venv-bench] [--torch-python PYTHON] [--dry]
 
 PART: some of the parts listed by --help, all without one; rows of other parts stay as the last run
-on this machine left them (results.json). Each part is a script of its own that takes turns with its
-peer and hands over rows as they come. What cannot run here (a peer that is missing, a machine with
-one CPU) is left out, and the results say why.
+on this machine left them, and other machines' results stay beside (results.json). Each part is a
+script of its own that takes turns with its peer and hands over rows as they come. What cannot run
+here (a peer that is missing, a machine with one CPU) is left out, and the results say why.
 """
 
 from __future__ import annotations
@@ -163,6 +163,7 @@ def main() -> None:
     o.torch_python = with_torch(o.torch_python)
     chosen = {name: PARTS[name] for name in o.parts or PARTS}
     store = report.Store.read(HERE / "results.json")
+    here = store.here()
     console = Console(stderr=True)
     bar = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
     with Progress(*bar, console=console, transient=True) as progress:
@@ -172,9 +173,10 @@ def main() -> None:
             outcome = run(part, o, progress)
             if outcome.missing:
                 console.print(f"[yellow]left out of {part.title}:[/] {outcome.missing}")
-            store.parts[name] = report.stored(part.title, outcome)
+            here.parts[name] = report.stored(part.title, outcome)
+            here.parts = {name: here.parts[name] for name in PARTS if name in here.parts}
             if not o.dry:  # after each, so that little is lost
-                store.write(list(PARTS))
+                store.write()
             progress.advance(whole, part.minutes)
     if not o.dry:
         console.print(f"written: {report.RESULTS.relative_to(REPOSITORY)}")
