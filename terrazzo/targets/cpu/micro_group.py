@@ -30,9 +30,10 @@ def group_of(f: Function, isa: Isa, name: str, a: list[str], off: list[str], w: 
         blocks = [f.gep(p, block) for p in w]
         groups = [f.gep(p, inside) for p in blocks]
         if isa.prefetch:
-            ahead = f.mul("%panel", len(w))  # the same place in the tile that comes next
+            one = isa.ahead > 0 and len(w) == 1
+            ahead = str(isa.ahead) if one else f.mul("%panel", len(w))
             for p in groups:
-                for line in range(0, (lay.group + 63) // 64, 1 if len(a) > 1 else 1):
+                for line in range(0, (lay.group + 63) // 64, 2 if one else 1):
                     prefetch(f, f.gep(p, f.add(ahead, 64 * line)))
         q = [f.gep(p, f.mul(g, 32)) for p in a]
         t: dict[tuple[int, int, int], str] = {}
