@@ -6,8 +6,10 @@ Needs torch beside terrazzo (`make oracle` makes such an environment: .venv-orac
 round times ours and the peer one after the other, who goes first alternates, calls that are short
 are repeated within it. Bandwidth is measured for each row, in this run, at its working set: by
 reading alone, or for kernels that write much by a loop that reads and writes as much (plain stores
-or stores around the caches, the better one); the share counts each tensor once. `--only` takes
-parts of a row's name; one must be in it.
+or stores around the caches, the better one); the share counts each tensor once. A peer that would
+take over 15 seconds a call, by what it took for a smaller product (torch's f16 where the chip has
+no such instructions), is left out, and the row says so. `--only` takes parts of a row's name; one
+must be in it.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from functools import cache
+from typing import Any
 
 import kernel_rows
 import rows
@@ -29,6 +32,7 @@ from terrazzo.runtime import launch, machine
 PAUSE_S = 0.03  # lets the other side's spinning threads fall asleep before these are timed
 SAMPLE_S = 0.01  # of a timed run at least, by repeating the call
 LEAST, ENOUGH_S = 3, 3.0  # rounds; seconds after which there are no more of them
+TOO_LONG_S = 15.0  # of one call of a peer
 WRONG = 0.02  # of the largest result: bfloat16 sums may differ by half of this
 
 stream_bandwidth = cache(machine.stream_bandwidth)
@@ -58,7 +62,8 @@ def bandwidth(case: Case, threads: int) -> float:
     return stream_bandwidth(round(case.read / case.written), case.written, threads)
 
 
-def measure(row: kernel_rows.Row, threads: int, rounds: int) -> Row:
+def measure(row: kernel_rows.Row, threads: int, rounds: int, pace: dict[Any, float]) -> Row:
+    """`pace`: seconds an operation that peers took, by kind of row; kept up to date."""
     torch.set_num_threads(threads)
     case = kernel_rows.build(row)
     ours = case.ours
@@ -67,16 +72,19 @@ def measure(row: kernel_rows.Row, threads: int, rounds: int) -> Row:
     name = f"torch {torch.__version__.partition('+')[0]}"
     if isinstance(peer, launch.Launch):
         peer, name = launch.Ready(peer, threads).run, "own f32"
-    sides = run, peer
+    kind = row.work, row.dtype, threads
+    expected = case.operations * pace.get(kind, 0.0)
+    alone = expected > TOO_LONG_S
+    sides = (run,) if alone else (run, peer)
     times = [repetitions(run) for run in sides]
     seconds: tuple[list[float], list[float]] = [], []
     start = time.perf_counter()
     for n in range(rounds):
         if n >= LEAST and time.perf_counter() - start > ENOUGH_S:
             break
-        for side in (0, 1) if n % 2 else (1, 0):
+        for side in range(len(sides)) if n % 2 else reversed(range(len(sides))):
             seconds[side].append(timed(sides[side], times[side]))
-    off = case.error() if case.error else 0.0
+    off = case.error() if case.error and not alone else 0.0
     if not off < WRONG:
         raise SystemExit(f"{row.name}: the results differ by {off:.1e} of the largest")
     mine, theirs = ([1e6 * s for s in side] for side in seconds)
@@ -86,9 +94,14 @@ def measure(row: kernel_rows.Row, threads: int, rounds: int) -> Row:
         notes.append(f"{ours.scratch * threads >> 10:,} KiB of scratch")
     if row.work == "matmul":
         notes.append(f"{case.operations / statistics.median(mine) / 1e3:,.0f} GFLOP/s")
+    if alone:
+        notes.append(f"{name} would take some {expected:,.0f} s a call")
+    elif case.operations:
+        pace[kind] = statistics.median(seconds[1]) / case.operations
     share = rate / bandwidth(case, threads) if row.share else 0.0
-    return Row(row.name, threads, "µs", mine, name, theirs, row.bar, False, share, row.share,
-               ", ".join(notes))  # fmt: skip
+    bar = 0.0 if alone else row.bar
+    return Row(row.name, threads, "µs", mine, "" if alone else name, theirs, bar, False, share,
+               row.share, ", ".join(notes))  # fmt: skip
 
 
 def main() -> None:
@@ -102,11 +115,13 @@ def main() -> None:
     if not chosen:
         parser.error("no row has one of these in its name: " + " ".join(args.only))
 
+    pace: dict[Any, float] = {}
+
     def each() -> Iterator[Row]:
         for row in chosen:
             for threads in args.threads:
                 rows.say(f"{row.name}, {threads} threads")
-                yield measure(row, threads, args.rounds)
+                yield measure(row, threads, args.rounds, pace)
 
     rows.emit(each(), args.json)
 
