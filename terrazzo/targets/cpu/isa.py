@@ -148,11 +148,11 @@ _SHAPES: dict[str, dict[str, Any]] = {
     "plain": {"lanes": 16, "f32_tiles": ((4, 1), (1, 2)), "int_dot": "plain", "int_lanes": 16,
               "int_tiles": ((2, 1), (1, 1))},
 }  # fmt: skip
-# Chips that want other shapes for a set. Zen 4 waits for memory with few lines at a time, those read
+# Chips that want other shapes for a set. Zen 4 waits for few lines of memory at a time, those read
 # ahead among them; one stream, of which every second line is asked for, lets the prefetcher behind
 # L2 bring the rest (decoding 8 to 16 % faster at one and two threads; every line: 0 to 5 %). It
 # stores 512 bits in two cycles, so that sums of six rows, which do not all stay in registers, cost
-# more than four rows' (4 to 7 %).
+# more than those of four (4 to 7 %).
 _CHIPS: dict[tuple[str, str], dict[str, Any]] = {
     ("avx512vnni", "znver4"): {
         "ahead": 2048, "int_tiles": ((4, 2), (3, 2), (2, 2), (1, 1)),
