@@ -27,8 +27,8 @@ HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "RESULTS.md"
 HEAD = """# Results
 
-Written by `make bench`: change nothing here. What stands behind the figures, accuracy, and
-the DaVinci model are in [NOTES.md](NOTES.md). The machine that measured last comes first.
+Written by `make bench`: change nothing here. What stands behind the figures, accuracy
+and the DaVinci model are in [NOTES.md](NOTES.md). The machine that measured last comes first.
 
 Medians of rounds in which both sides took turns. Ratio: median [smallest, largest] of the rounds'
 ratios, how many times better than the peer; where the bar is an upper one (≤), ours over the

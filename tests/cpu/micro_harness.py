@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 
 import ml_dtypes
@@ -43,7 +44,8 @@ define <16 x i32> @emulated_vpdpbusd(<16 x i32> %c, <64 x i8> %u, <64 x i8> %s) 
 
 
 def testable() -> list[Isa]:
-    """What this machine runs, plus the AVX-512 sets emulated for its CPU where it lacks them."""
+    """What this machine runs, plus the AVX-512 sets emulated for its CPU where it lacks them; each
+    in the shapes of every chip that has its own."""
     here = isas.detect()
     out = [here]
     for name in isas.NAMES:
@@ -54,7 +56,9 @@ def testable() -> list[Isa]:
             out.append(isas.detect(name))
         elif name.startswith("avx512") and here.name == "avx2":
             out.append(isas.cross(name, here.cpu, here.features))
-    return out
+    chips = {cpu for _, cpu in isas._CHIPS} | {""}
+    shapes = [(isa, isas._shape(isa.name, cpu)) for isa in out for cpu in sorted(chips)]
+    return list(dict.fromkeys([*out, *(replace(isa, **{"ahead": 0, **x}) for isa, x in shapes)]))
 
 
 @cache

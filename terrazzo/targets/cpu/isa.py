@@ -150,7 +150,7 @@ _SHAPES: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 # Chips that want other shapes for a set. Zen 4 waits for few lines of memory at a time, those read
 # ahead among them; one stream, of which every second line is asked for, lets the prefetcher behind
-# L2 bring the rest (decoding 8 to 16 % faster at one and two threads; every line: 0 to 5 %). It
+# L2 bring the rest (decoding 3 to 16 % faster; with every line nothing sure: NOTES.md). It
 # stores 512 bits in two cycles, so that sums of six rows, which do not all stay in registers, cost
 # more than those of four (4 to 7 %).
 _CHIPS: dict[tuple[str, str], dict[str, Any]] = {
