@@ -1,6 +1,7 @@
 """Golden files: `pytest --update-goldens` writes what the code gives now instead of comparing."""
 
 import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,6 +9,9 @@ import pytest
 
 # NumPy's own threads only get in the way: of each other on a busy machine, and of our pool.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+# A shell's background job (`make test &`) ignores Ctrl-C; what tests start and stop must not.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
